@@ -1,0 +1,553 @@
+"""The contracts between the engine and everything that plugs into it.
+
+A provider implements `RealtimeModel` and `RealtimeSession`; the parts an `Internal` session is composed of implement
+`Recognizer`, `ChatModel` and `Synthesizer`; an agent kind implements `InteractionManager`; a database implements `Store`.
+Components are found by entry point (`engine.registry`), so adding one changes no other file (SPEC L20).
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from enum import StrEnum
+from random import Random
+from typing import Any, ClassVar, Protocol
+
+import attrs
+import trio
+
+from engine.config import PipelineConfiguration, RealtimeProperties
+from engine.elements import (
+    Commit,
+    EmotionalState,
+    Image,
+    InputAudio,
+    JsonObject,
+    ModelInput,
+    MultimodalInteraction,
+    Partial,
+    RealtimeCommand,
+    RealtimeElement,
+    RealtimeInstruction,
+    Transcript,
+)
+from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
+
+logger = logging.getLogger(__name__)
+
+
+# --- what is nondeterministic ----------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Environment:
+    """Where a session's clock time, ids and randomness come from (law 11). Durations come from `trio.current_time()`."""
+
+    wall_clock: Callable[[], datetime]
+    """Aware, in UTC."""
+    new_id: Callable[[str], str]
+    """A new opaque id; the argument names its kind ("turn", "response", "call", …) and may show in the id."""
+    random: Random
+
+
+# --- conversation memory ---------------------------------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    INSTRUCTION = "instruction"
+
+
+@attrs.frozen
+class Message:
+    """One line of the conversation as it was heard. Instructions shape prompts and are left out of plain transcripts."""
+
+    role: Role
+    text: str
+    turn_id: str = ""
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+class OnInterruption(StrEnum):
+    """What a barge-in does to a running call (law 6).
+
+    `cancel` stops it and settles it as interrupted. `continue` lets it run on: the turn does not wait, the result reaches the
+    model when it comes. `shield` finishes it first: the interrupted turn ends when the call has settled.
+    """
+
+    CANCEL = "cancel"
+    CONTINUE = "continue"
+    SHIELD = "shield"
+
+
+@attrs.frozen
+class ToolSpecification:
+    name: str
+    description: str
+    parameters: JsonObject
+    """A JSON schema of type object."""
+    timeout_seconds: float | None = None
+    """None: the engine's `tool_seconds`."""
+    on_interruption: OnInterruption = OnInterruption.CANCEL
+
+
+@attrs.frozen
+class ToolResult:
+    """What a call gave. `output` (any JSON value) goes to the model, `interactions` to the client."""
+
+    output: Any
+    interactions: tuple[MultimodalInteraction, ...] = ()
+    ends_session: bool = False
+    """The session ends when the response that follows has been heard (finish_session)."""
+
+
+class ToolError(Exception):
+    """Raised by a tool box or a tool: the call failed in a way the model may be told in these words."""
+
+
+class UnknownToolError(ToolError):
+    """The box has no tool of that name."""
+
+
+class ToolBox(ABC):
+    """The tools one model may call."""
+
+    @property
+    @abstractmethod
+    def specifications(self) -> Sequence[ToolSpecification]: ...
+
+    @abstractmethod
+    async def call(self, name: str, arguments: JsonObject, context: "Context") -> ToolResult:
+        """Run a tool. May be cancelled at any await.
+
+        Raises:
+            UnknownToolError: no tool of that name.
+            ToolError: the call failed; its text goes to the model. Any other exception is reported without its details.
+        """
+
+
+class EmptyToolBox(ToolBox):
+    @property
+    def specifications(self) -> Sequence[ToolSpecification]:
+        return ()
+
+    async def call(self, name: str, arguments: JsonObject, context: "Context") -> ToolResult:
+        raise UnknownToolError(f"Tool {name} does not exist.")
+
+
+@attrs.frozen
+class ToolCall:
+    """A call as the model made it: `arguments` is its raw JSON text, whatever that is worth (case C13)."""
+
+    call_id: str
+    name: str
+    arguments: str
+    response_id: str
+
+
+@attrs.frozen
+class ToolSettled:
+    """How a call ended, told to the model's session exactly once per call, on the channel of its inputs.
+
+    `output` is JSON text for the model, an error object when the call failed. `interrupted`: a barge-in stopped it, so no
+    continuation is asked for. `late`: its turn has ended in the meantime (`continue`): the result is context for what comes next.
+    """
+
+    call_id: str
+    name: str
+    response_id: str
+    output: str
+    is_error: bool = False
+    interrupted: bool = False
+    late: bool = False
+    ends_session: bool = False
+
+
+StartTool = Callable[[ToolCall], None]
+"""Given to a model's session: starts a call and returns at once. The result comes back as a `ToolSettled` input."""
+
+SessionInput = ModelInput | ToolSettled
+
+
+# --- realtime models -------------------------------------------------------------------------------------------------
+
+
+@attrs.define
+class TokenUsage:
+    """Totals of one session. `cached` tokens are part of `input` (case C46)."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+@attrs.frozen
+class SystemPrompt:
+    text: str
+    template_id: str = ""
+    context: str = ""
+    """The part that holds the context, apart, for models whose backend gets only this."""
+
+
+class RealtimeSession(ABC):
+    """One conversation with a model. Making it opens nothing; `run` does (SPEC M1)."""
+
+    properties: RealtimeProperties
+    usage: TokenUsage
+
+    @abstractmethod
+    async def run(
+        self,
+        inputs: trio.MemoryReceiveChannel[SessionInput],
+        elements: trio.MemorySendChannel[RealtimeElement],
+        start_tool: StartTool,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Connect, call `task_status.started()` once the provider has acknowledged its configuration (M9), converse.
+
+        Returns when `inputs` has ended and every answer owed has been given; cancellation ends it at once. Nothing runs
+        and nothing is open afterwards. Laws: a `UserSpeech`, `AnswerAgain` or
+        speech-asking `Action` is answered by its echo (a final `Transcript`, naming its `response_id` when known), the
+        response's elements, and one `ResponseEnd`; inputs inside a window are answered in order; an `Interrupted` drops what is being generated and what was waiting, and nothing of it
+        follows except at most its own cancelled `ResponseEnd`; response ids are never used twice in a session.
+
+        Raises:
+            RealtimeException: the provider failed for good. Anything else is mapped to one by the engine (M8).
+        """
+
+    async def instruct(self, instruction: RealtimeInstruction) -> None:
+        """Inject steering. A failed injection is logged and never ends a conversation (M10)."""
+        try:
+            await self.handle_instruction(instruction)
+        except Exception:
+            logger.exception("an instruction of type %s could not be injected", instruction.type)
+
+    @abstractmethod
+    async def handle_instruction(self, instruction: RealtimeInstruction) -> None:
+        """Take the instruction in. A contextual one adds to the context silently; any other makes the model speak when
+        no response is active, in the order given, never lost or doubled. May be called from any task while `run` runs."""
+
+
+class RealtimeModel(ABC):
+    """A provider. Found by its name, which equals the `provider` of the resolved properties (M2)."""
+
+    name: ClassVar[str]
+    properties_class: ClassVar[type[RealtimeProperties]]
+
+    @abstractmethod
+    def process(
+        self, context: "Context", system_prompt: SystemPrompt, tool_box: ToolBox, can_delegate: bool = False
+    ) -> RealtimeSession:
+        """Construct a session; opens nothing (M1).
+
+        Raises:
+            ConfigurationError: a part it names is not installed or not configured.
+        """
+
+
+# --- the parts of an Internal session --------------------------------------------------------------------------------
+
+RecognizerInput = InputAudio | Commit
+RecognitionElement = Transcript | Partial | EmotionalState
+
+
+class Recognizer(ABC):
+    """Speech recognition with turn detection. One object per session."""
+
+    name: ClassVar[str]
+    sample_rate: int
+    """Hz, of the PCM16 mono it wants."""
+
+    @abstractmethod
+    async def run(
+        self,
+        audio: trio.MemoryReceiveChannel[RecognizerInput],
+        elements: trio.MemorySendChannel[RecognitionElement],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Recognize until `audio` ends, then flush the utterance under way and return.
+
+        Per utterance: `EmotionalState(USER_SPEAKING)` with an interim `Transcript` at speech start (its text may be "."), any
+        number of `Partial`s, `EmotionalState(USER_NOT_SPEAKING)` at speech end, one final `Transcript` (a blank one, or none,
+        when no words were found).
+        A `Commit` ends the utterance at once.
+
+        Raises:
+            RealtimeException: recognition failed for good (`recognition_failed`).
+        """
+
+
+@attrs.frozen
+class ChatMessage:
+    """One message of a chat request. A tool message answers `tool_call_id`."""
+
+    role: str
+    """system, user, assistant or tool."""
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    images: tuple[Image, ...] = ()
+
+
+@attrs.frozen
+class ChatRequest:
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[ToolSpecification, ...] = ()
+    temperature: float | None = None
+    locale: str = "en"
+
+
+@attrs.frozen
+class ChatText:
+    text: str
+
+
+@attrs.frozen
+class ChatToolCall:
+    """A complete call; `arguments` is raw JSON text as the model wrote it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@attrs.frozen
+class ChatUsage:
+    input: int
+    output: int
+    cached: int = 0
+
+
+@attrs.frozen
+class ChatFinished:
+    """The last delta of a stream. `complete` is False when the output was cut (length, content filter)."""
+
+    complete: bool = True
+
+
+ChatDelta = ChatText | ChatToolCall | ChatUsage | ChatFinished
+
+
+class ChatModel(ABC):
+    """A streaming chat model."""
+
+    name: ClassVar[str]
+    model: str = ""
+
+    @abstractmethod
+    def open_stream(self, request: ChatRequest) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[ChatDelta]]:
+        """Stream one completion; leaving the context cancels it and closes its connection.
+
+        Raises (from entering, or from receiving):
+            RealtimeException: `chat_failed`, `provider_auth`, `provider_quota` or `model_not_found`.
+        """
+
+
+@attrs.frozen
+class Voice:
+    """What is asked of a synthesizer: its own voice name, or a gender and locale to choose by."""
+
+    name: str = ""
+    gender: str | None = None
+    locale: str = "en"
+
+
+class Synthesizer(ABC):
+    """Speech synthesis."""
+
+    name: ClassVar[str]
+    sample_rate: int
+    """Hz, of the PCM16 mono it makes."""
+
+    @abstractmethod
+    async def speak(self, text: str, voice: Voice, audio: trio.MemorySendChannel[bytes]) -> None:
+        """Say one piece of text (a clause or a sentence) in chunks of whole samples. Does not close `audio`.
+
+        Raises:
+            RealtimeException: `synthesis_failed`, `provider_auth` or `provider_quota`.
+        """
+
+
+PartFactory = Callable[[Mapping[str, Any]], Any]
+"""Makes a recognizer, chat model or synthesizer from its part of the configuration; found by entry point.
+
+Raises ConfigurationError with what to do when something is missing (a package, a key, a file)."""
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+class Agent(Protocol):
+    """What the engine needs to know of an agent; kinds add their own fields."""
+
+    @property
+    def ref(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def published(self) -> bool: ...
+    @property
+    def realtime_configuration_id(self) -> str: ...
+    @property
+    def recording(self) -> bool: ...
+    @property
+    def show_steering(self) -> bool: ...
+    @property
+    def max_session_minutes(self) -> float | None: ...
+    @property
+    def user_idle_seconds(self) -> float | None: ...
+
+
+@attrs.define(eq=False)
+class Context:
+    """What a conversation is about, given to every component. One per session; `turn_id` moves on with the turns."""
+
+    configuration: PipelineConfiguration
+    session: SessionDocument
+    properties: RealtimeProperties
+    environment: Environment
+    content: Agent | None = None
+    """The agent, or None for the setups that have none."""
+    project_ref: str = ""
+    turn_id: str = ""
+    messages: Sequence[Message] = ()
+    """The conversation as it was heard, oldest first; a live, bounded view."""
+    sensory: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    """What the client's sensors said last."""
+    images: Sequence[Image] = ()
+    """Images the client has shown last."""
+    is_reconnect: bool = False
+
+    @property
+    def locale(self) -> str:
+        return self.configuration.locale
+
+
+@attrs.frozen
+class TurnInput:
+    """A recorded turn, given to extraction and planning."""
+
+    turn_id: str
+    text: str
+    """What the user said; "#name" for an action."""
+    output: tuple[str, ...]
+    """What the agent said, response by response, as it was heard."""
+    multimodal: tuple[MultimodalInteraction, ...] = ()
+
+
+PlanningElement = RealtimeInstruction | RealtimeCommand | MultimodalInteraction
+Emit = Callable[[PlanningElement], Awaitable[None]]
+"""Forwards an element to the client. An instruction is also recorded and injected; a non-contextual one returns only after the
+model's next ResponseEnd (L13)."""
+Steer = Callable[[RealtimeInstruction], Awaitable[None]]
+
+
+class PlanningManager(ABC):
+    """Reads everything, never speaks: its instructions steer the speaking model."""
+
+    @abstractmethod
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        """Plan after a turn. Cancelled by the next interim transcript, at any await."""
+
+
+class BlankPlanningManager(PlanningManager):
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        """Plan nothing."""
+
+
+class InteractionManager(ABC):
+    """What an agent kind does around a conversation. Only `get_system_prompt` must be there; every hook does nothing."""
+
+    setups: ClassVar[frozenset[str]]
+    """The names of the setups it serves."""
+    content_classes: ClassVar[tuple[type, ...]] = ()
+    """The agent classes it serves; empty claims none in particular (L2)."""
+
+    @abstractmethod
+    async def get_system_prompt(self, context: Context, model: RealtimeModel) -> SystemPrompt: ...
+
+    def get_tool_box(self, context: Context) -> ToolBox:
+        return EmptyToolBox()
+
+    async def on_session_start(self, context: Context) -> None:
+        """Runs before the system prompt is built and before the provider session exists: it delays the first word."""
+
+    async def on_session_disconnect(self, context: Context) -> None:
+        """Runs after the session, shielded and bounded."""
+
+    async def on_chat_event(self, context: Context, event: JsonObject) -> None:
+        """An event for the session while no model session is open."""
+
+
+class TurnInteractionManager(InteractionManager):
+    planning_manager: PlanningManager = BlankPlanningManager()
+
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        """Extraction. Cancelled by the next interim transcript."""
+
+    async def turn_end(self, context: Context, steer: Steer) -> None:
+        """Runs after the turn was saved and its `exit` sent."""
+
+
+# --- what there is to talk to, and where it is kept ------------------------------------------------------------------
+
+
+class Catalog(Protocol):
+    """The agents and realtime configurations of the loaded projects."""
+
+    def published_agents(self) -> Sequence[Agent]:
+        """Published agents of public projects, in the order of the project file."""
+        ...
+
+    def agent(self, ref: str) -> tuple[Agent, str] | None:
+        """The agent of that ref and its project's ref."""
+        ...
+
+    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None: ...
+
+
+class StoreError(Exception):
+    """The store could not do it now. The caller may try again with the same document: writes are idempotent by id."""
+
+
+class Store(ABC):
+    """Operations of the domain. Every write is durable when it returns, and safe to repeat with the same id."""
+
+    @abstractmethod
+    async def open_session(self, document: SessionDocument) -> SessionDocument:
+        """The session of that id, back to OPEN when it existed with the same owner, else the given one, created.
+
+        Raises:
+            NotFoundError: it exists and belongs to another owner; nothing about it is revealed.
+            StoreError: see the class.
+        """
+
+    @abstractmethod
+    async def save_session(self, document: SessionDocument) -> None: ...
+
+    @abstractmethod
+    async def get_session(self, session_id: str) -> SessionDocument | None: ...
+
+    @abstractmethod
+    async def append_turns(self, turns: Sequence[TurnDocument]) -> None:
+        """All or nothing, in one write."""
+
+    @abstractmethod
+    async def get_turns(self, session_id: str, *, limit: int, last: bool = False) -> list[TurnDocument]:
+        """In the order of their index: the first `limit`, or the `last` ones."""
+
+    @abstractmethod
+    async def save_usage(self, usage: UsageDocument) -> None: ...
+
+    @abstractmethod
+    async def get_usage(self, session_id: str) -> list[UsageDocument]: ...
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raises StoreError when the store cannot be reached or written."""
