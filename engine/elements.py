@@ -298,6 +298,18 @@ class ToolOwner(StrEnum):
     PLANNER = "planner"
 
 
+class OnInterruption(StrEnum):
+    """What a barge-in does to a running call (law 6).
+
+    `cancel` stops it and settles it as interrupted. `continue` lets it run on: the turn does not wait, the result reaches the
+    model when it comes. `shield` finishes it first: the interrupted turn ends when the call has settled.
+    """
+
+    CANCEL = "cancel"
+    CONTINUE = "continue"
+    SHIELD = "shield"
+
+
 @attrs.frozen
 class ToolEvent:
     """One step of a tool call's life: a start, then exactly one success or error (law 6)."""
@@ -310,6 +322,7 @@ class ToolEvent:
     parameters: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     result: Any = None
     error: str = ""
+    on_interruption: OnInterruption = OnInterruption.CANCEL
 
 
 RealtimeElement = (

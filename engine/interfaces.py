@@ -26,6 +26,7 @@ from engine.elements import (
     JsonObject,
     ModelInput,
     MultimodalInteraction,
+    OnInterruption,
     Partial,
     RealtimeCommand,
     RealtimeElement,
@@ -70,18 +71,6 @@ class Message:
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
-
-
-class OnInterruption(StrEnum):
-    """What a barge-in does to a running call (law 6).
-
-    `cancel` stops it and settles it as interrupted. `continue` lets it run on: the turn does not wait, the result reaches the
-    model when it comes. `shield` finishes it first: the interrupted turn ends when the call has settled.
-    """
-
-    CANCEL = "cancel"
-    CONTINUE = "continue"
-    SHIELD = "shield"
 
 
 @attrs.frozen
@@ -211,10 +200,11 @@ class RealtimeSession(ABC):
         """Connect, call `task_status.started()` once the provider has acknowledged its configuration (M9), converse.
 
         Returns when `inputs` has ended and every answer owed has been given; cancellation ends it at once. Nothing runs
-        and nothing is open afterwards. Laws: a `UserSpeech`, `AnswerAgain` or
-        speech-asking `Action` is answered by its echo (a final `Transcript`, naming its `response_id` when known), the
-        response's elements, and one `ResponseEnd`; inputs inside a window are answered in order; an `Interrupted` drops what is being generated and what was waiting, and nothing of it
-        follows except at most its own cancelled `ResponseEnd`; response ids are never used twice in a session.
+        and nothing is open afterwards. Laws: a `UserSpeech`, `AnswerAgain` or speech-asking `Action` is answered by its
+        echo (a final `Transcript`, naming its `response_id` when known), the response's elements, and one `ResponseEnd`;
+        inputs inside a window are answered in order; an `Interrupted` drops what is being generated and what was waiting,
+        and nothing of it follows except at most its own cancelled `ResponseEnd`; a response it does not name was not heard
+        at all; response ids are never used twice in a session.
 
         Raises:
             RealtimeException: the provider failed for good. Anything else is mapped to one by the engine (M8).

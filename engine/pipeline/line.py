@@ -1,0 +1,89 @@
+"""The line between a client's door and its session: an inbox and an outbox, with somebody waiting at each.
+
+The door's reader puts what it received and its writer takes what to send; the session does the opposite. The session's side of
+the outbox is synchronous: a session never waits for its client (DESIGN section 3, law 3).
+"""
+
+import attrs
+import trio
+
+from engine.elements import InputElement, OutputElement
+from engine.protocol.hearing import Hearing
+from engine.protocol.inbox import Inbox
+from engine.protocol.outbox import Outbox
+
+
+@attrs.define(eq=False)
+class ClientLine:
+    """One client connection as a session sees it."""
+
+    inbox: Inbox
+    outbox: Outbox
+    _input_ended: bool = attrs.field(default=False, init=False)
+    _output_ended: bool = attrs.field(default=False, init=False)
+    _arrived: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _room: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @property
+    def hearing(self) -> Hearing:
+        return self.outbox.hearing
+
+    # the door's side
+
+    async def put_input(self, element: InputElement) -> None:
+        """Hand in what was received; waits for room, and the caller bounds the wait."""
+        while not self.inbox.has_room(element):
+            self._room = trio.Event()
+            await self._room.wait()
+        self.inbox.put(element)
+        self._arrived.set()
+
+    def end_input(self) -> None:
+        """No input will follow: the session ends gracefully. What was handed in is still worked off."""
+        self._input_ended = True
+        self._arrived.set()
+
+    async def take_output(self) -> OutputElement | None:
+        """The next element to send; None when the output has ended. What is taken counts as sent."""
+        while True:
+            element = self.outbox.take(trio.current_time())
+            if element is not None:
+                return element
+            if self._output_ended:
+                return None
+            self._ready = trio.Event()
+            await self._ready.wait()
+
+    # the session's side
+
+    async def take_input(self) -> InputElement:
+        """The next element.
+
+        Raises:
+            trio.EndOfChannel: the client has ended its input and all of it was taken.
+        """
+        while True:
+            element = self.inbox.take()
+            if element is not None:
+                self._room.set()
+                return element
+            if self._input_ended:
+                raise trio.EndOfChannel
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+
+    def put_output(self, element: OutputElement) -> bool:
+        """Queue an element for the client; never waits. False when it was speech that had to be shed.
+
+        Raises:
+            OutboxFullError: the client is lost.
+        """
+        kept = self.outbox.put(element)
+        self._ready.set()
+        return kept
+
+    def end_output(self) -> None:
+        """Nothing will follow; the writer sends what is queued, then stops."""
+        self._output_ended = True
+        self._ready.set()

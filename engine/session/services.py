@@ -1,0 +1,23 @@
+"""What a session is given: everything that outlives it, made once by the composition root."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from engine.config import Settings
+from engine.interfaces import Catalog, Environment, InteractionManager, PartFactory, RealtimeModel, Store
+
+
+@attrs.frozen
+class Services:
+    """The process's parts, shared by its sessions."""
+
+    settings: Settings
+    catalog: Catalog
+    store: Store
+    environment: Environment
+    models: Mapping[str, RealtimeModel]
+    """By name (M2)."""
+    managers: Sequence[InteractionManager]
+    recognizers: Mapping[str, PartFactory] = attrs.field(factory=dict[str, PartFactory])
+    """The engine's own recognition, by the name in `sttProvider` (M3)."""
