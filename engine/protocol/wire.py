@@ -302,12 +302,12 @@ class WireEncoder:
 
     def _binary_speech(self, element: OutSpeech) -> list[str | bytes]:
         frames: list[str | bytes] = []
-        run = _Run(element.turn_id, element.response_id, element.sample_rate)
-        if run != self._run:
+        run = self._run
+        if run is not None and (run.response_id != element.response_id or run.sample_rate != element.sample_rate):
             frames += self._end_run(cancelled=False)
         if element.data:
             if self._run is None:
-                self._run = run
+                self._run = _Run(element.turn_id, element.response_id, element.sample_rate)
                 frames.append(
                     _json(
                         {
