@@ -46,8 +46,6 @@ from engine.protocol.audio import mulaw_encode
 
 CONTROL_TOKENS = frozenset({"ready", "authorization", "locales", "end", "exit"})
 
-TEXT_CHARACTERS = 16_000
-"""The longest typed utterance when the caller sets no other limit."""
 TOKEN_CHARACTERS = 16_384
 """The longest token: an authorization with a large JWT is about half of it."""
 PARAMETERS = 64
@@ -76,11 +74,8 @@ def decode_binary(frame: bytes) -> InputAudio | None:
     return InputAudio(frame) if frame else None
 
 
-def decode_text(frame: str | bytes, *, text_characters: int = TEXT_CHARACTERS) -> InputElement | None:
-    """The element in a text frame. None when it holds nothing (audio of no bytes).
-
-    `text_characters` is the longest typed utterance.
-    """
+def decode_text(frame: str | bytes) -> InputElement | None:
+    """The element in a text frame. None when it holds nothing (audio of no bytes)."""
     try:
         message = orjson.loads(frame)
     except orjson.JSONDecodeError:  # NaN, lone surrogates and bytes that are not UTF-8 included
@@ -94,8 +89,6 @@ def decode_text(frame: str | bytes, *, text_characters: int = TEXT_CHARACTERS) -
         return BadInput(ErrorCode.UNKNOWN_TYPE, f'Unknown message type. "type" is one of {", ".join(_DECODERS)}.')
     try:
         element = decode(message)
-        if isinstance(element, InputText) and len(element.text) > text_characters:
-            raise _MalformedError(f'"text" of a text message has at most {text_characters} characters.')
         if isinstance(element, Sensory) and len(frame) > SENSORY_CHARACTERS:
             raise _MalformedError(f"A sensory message has at most {SENSORY_CHARACTERS} characters.")
     except _MalformedError as exc:
@@ -270,8 +263,9 @@ class WireEncoder:
         match element:
             case OutSpeech():
                 return self._binary_speech(element) if self.wire == "binary" else [self._json_speech(element)]
-            case SpeechCut():
-                return self._end_run(cancelled=True)
+            case SpeechCut(response_id=response_id):
+                is_open = self._run is not None and self._run.response_id == response_id
+                return self._end_run(cancelled=True) if is_open else []
             case _:
                 return [_json(_message(element))]
 
