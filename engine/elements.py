@@ -171,10 +171,14 @@ class Token:
 
 @attrs.frozen
 class Text:
-    """One whole sentence of a response."""
+    """One whole sentence of a response.
+
+    `speech_ms` is where in the response's speech it begins, when the session knows; else it begins with the speech that follows.
+    """
 
     text: str
     response_id: str
+    speech_ms: float | None = None
 
 
 @attrs.frozen
@@ -370,11 +374,12 @@ class OutToken:
 
 @attrs.frozen
 class OutText:
-    """One sentence."""
+    """One sentence; `speech_ms` as in `Text`."""
 
     text: str
     turn_id: str
     response_id: str
+    speech_ms: float | None = None
 
 
 @attrs.frozen

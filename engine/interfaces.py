@@ -23,6 +23,7 @@ from engine.elements import (
     EmotionalState,
     Image,
     InputAudio,
+    InputElement,
     JsonObject,
     ModelInput,
     MultimodalInteraction,
@@ -184,6 +185,9 @@ class SystemPrompt:
 
 class RealtimeSession(ABC):
     """One conversation with a model. Making it opens nothing; `run` does (SPEC M1)."""
+
+    makes_sentences: ClassVar[bool] = False
+    """True when the session sends whole `Text`s of its own; its tokens are then for display and are not assembled again."""
 
     properties: RealtimeProperties
     usage: TokenUsage
@@ -368,6 +372,10 @@ PartFactory = Callable[[Mapping[str, Any]], Any]
 """Makes a recognizer, chat model or synthesizer from its part of the configuration; found by entry point.
 
 Raises ConfigurationError with what to do when something is missing (a package, a key, a file)."""
+
+
+ElementFilter = Callable[[InputElement, "Context"], Awaitable[InputElement | None]]
+"""Sees every input element before the model does, in order; may change it, or drop it by returning None (L10)."""
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ the outbox is synchronous: a session never waits for its client (DESIGN section 
 import attrs
 import trio
 
-from engine.elements import InputElement, OutputElement
+from engine.elements import InputElement, OutputElement, SpeechCut
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
 from engine.protocol.outbox import Outbox
@@ -82,6 +82,15 @@ class ClientLine:
         kept = self.outbox.put(element)
         self._ready.set()
         return kept
+
+    def cut_response(self, response_id: str, turn_id: str) -> None:
+        """A barge-in: take back what is unsent of a response's speech and words."""
+        self.outbox.cut_response(response_id, turn_id)
+        self._ready.set()
+
+    def close_run(self, response_id: str, turn_id: str) -> None:
+        """The speech of a response ended without being complete: its run is closed behind what was queued."""
+        self.put_output(SpeechCut(turn_id, response_id))
 
     def end_output(self) -> None:
         """Nothing will follow; the writer sends what is queued, then stops."""

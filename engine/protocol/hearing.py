@@ -53,9 +53,10 @@ class Hearing:
 
     # what goes into the outbox
 
-    def sentence_queued(self, response_id: str, text: str) -> None:
+    def sentence_queued(self, response_id: str, text: str, starts_ms: float | None = None) -> None:
+        """A sentence; its audio begins at `starts_ms` of the response's, or with what is queued next."""
         response = self._open(response_id)
-        response.sentences.append(_Sentence(text, response.queued_ms))
+        response.sentences.append(_Sentence(text, response.queued_ms if starts_ms is None else starts_ms))
 
     def speech_queued(self, response_id: str, ms: float) -> None:
         self._open(response_id).queued_ms += ms
@@ -111,6 +112,11 @@ class Hearing:
         if response.cut_ms is not None:
             return now
         return now + (response.sent_ms - self._heard(response, now)) / 1000
+
+    def has_speech(self, response_id: str) -> bool:
+        """Whether any speech of it was queued."""
+        response = self._responses.get(response_id)
+        return response is not None and (response.queued_ms > 0 or response.sent_ms > 0)
 
     def has_report(self, response_id: str) -> bool:
         response = self._responses.get(response_id)

@@ -10,7 +10,7 @@ from collections import deque
 
 import attrs
 
-from engine.elements import OutCommand, OutputElement, OutSpeech, OutText, OutToken, ResponseStatus
+from engine.elements import OutCommand, OutputElement, OutSpeech, OutText, OutToken, ResponseStatus, SpeechCut
 from engine.protocol.hearing import Hearing
 
 BYTES_PER_SAMPLE = 2
@@ -55,7 +55,7 @@ class Outbox:
         if self._others >= self.max_elements:
             raise OutboxFullError
         if isinstance(element, OutText):
-            self.hearing.sentence_queued(element.response_id, element.text)
+            self.hearing.sentence_queued(element.response_id, element.text, element.speech_ms)
         self._others += 1
         self._queue.append(element)
         return True
@@ -92,26 +92,33 @@ class Outbox:
                 self.hearing.sentence_sent(element.response_id)
         return element
 
-    def drop_response(self, response_id: str) -> float:
+    def cut_response(self, response_id: str, turn_id: str) -> float:
         """Take back the unsent speech, tokens and sentences of a response; milliseconds of speech that will never be sent.
 
-        Its `response-end`, when that is still waiting too, becomes a cancelled one: the client will not hear the end of it.
+        A `SpeechCut` stands where the first of it stood, or at the end, so that an open run is closed before anything
+        else is said. Its `response-end`, when that is still waiting too, becomes a cancelled one: the client will not hear the
+        end of it.
         """
         kept: deque[OutputElement] = deque()
         dropped_ms = 0.0
-        dropped = False
+        cut = SpeechCut(turn_id, response_id)
+        is_cut = False
         for element in self._queue:
             match element:
                 case OutSpeech() if element.response_id == response_id:
                     dropped_ms += speech_ms(element)
-                    dropped = True
+                    if not is_cut:
+                        kept.append(cut)
+                        is_cut = True
                 case OutToken() | OutText() if element.response_id == response_id:
                     self._others -= 1
-                    dropped = True
-                case OutCommand(name="response-end") if dropped and element.parameters.get("responseId") == response_id:
+                case OutCommand(name="response-end") if is_cut and element.parameters.get("responseId") == response_id:
                     kept.append(_cancelled(element))
                 case _:
                     kept.append(element)
+        if not is_cut:
+            kept.append(cut)
+        self._others += 1
         self._queue = kept
         self._speech_ms = max(0.0, self._speech_ms - dropped_ms)
         self._shedding.discard(response_id)

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from engine.config import Settings
-from engine.interfaces import Catalog, Environment, InteractionManager, PartFactory, RealtimeModel, Store
+from engine.interfaces import (
+    Catalog,
+    ElementFilter,
+    Environment,
+    InteractionManager,
+    PartFactory,
+    RealtimeModel,
+    Store,
+)
 
 
 @attrs.frozen
@@ -21,3 +29,5 @@ class Services:
     managers: Sequence[InteractionManager]
     recognizers: Mapping[str, PartFactory] = attrs.field(factory=dict[str, PartFactory])
     """The engine's own recognition, by the name in `sttProvider` (M3)."""
+    filters: Sequence[ElementFilter] = ()
+    """Seen by every input element, in this order (L10)."""

@@ -1,10 +1,27 @@
-"""Several sessions, one after another, on one connection (SPEC L3)."""
+"""Several sessions, one after another, on one connection (SPEC L3).
+
+A `#ready` token begins a session, `#exit` ends it, `#end` ends it and the connection; a key given with the connection stands
+for a first `#ready`. Each session re-reads its key and id, and nothing of one session is in the next.
+"""
+
+import re
 
 import attrs
+import trio
 
 from engine.config import PipelineConfiguration
+from engine.elements import ControlToken, InputElement, OutError, Playback
+from engine.errors import ErrorCode, Whose
 from engine.pipeline.line import ClientLine
+from engine.session.run import run_session
 from engine.session.services import Services
+from engine.session.start import SessionEnd
+
+SESSION_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
+
+NORMAL = 1000
+POLICY = 1008
+OUR_FAULT = 1011
 
 
 @attrs.frozen
@@ -15,6 +32,38 @@ class ConnectionEnd:
     reason: str
 
 
+@attrs.define(eq=False)
+class SessionWindow:
+    """The part of a connection's input that belongs to one session."""
+
+    line: ClientLine
+    next_ready: ControlToken | None = attrs.field(default=None, init=False)
+    """The `#ready` that ended this session, and begins the next."""
+    ends_connection: bool = attrs.field(default=False, init=False)
+    ended_by_client: bool = attrs.field(default=False, init=False)
+
+    async def take(self) -> InputElement:
+        """The session's next element; raises EndOfChannel at its end."""
+        if self.ended_by_client:
+            raise trio.EndOfChannel
+        try:
+            element = await self.line.take_input()
+        except trio.EndOfChannel:
+            self.ended_by_client = self.ends_connection = True
+            raise
+        match element:
+            case ControlToken("ready"):
+                self.next_ready = element
+            case ControlToken("exit"):
+                pass
+            case ControlToken("end"):
+                self.ends_connection = True
+            case _:
+                return element
+        self.ended_by_client = True
+        raise trio.EndOfChannel
+
+
 async def run_connection(
     configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
 ) -> ConnectionEnd:
@@ -23,4 +72,75 @@ async def run_connection(
     Cancelling it is how a door says that its client has vanished; the open session is then saved as DISCONNECTED, within the
     clean-up limit. Afterwards the line's output has ended and nothing of the connection runs.
     """
-    raise NotImplementedError
+    try:
+        return await _run_sessions(configuration, line, services, owner=owner)
+    finally:
+        line.end_output()
+
+
+async def _run_sessions(
+    configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+) -> ConnectionEnd:
+    has_key = bool(configuration.key)
+    ready = ControlToken("ready", parameters={"key": configuration.key, "sessionId": configuration.session_id})
+    token: ControlToken | None = ready if has_key else None
+    while True:
+        if token is None:
+            token = await _wait_for_ready(line)
+            if token is None:
+                return ConnectionEnd(NORMAL, "the client ended the connection")
+        window = SessionWindow(line)
+        session_configuration = _configuration(configuration, token, line)
+        if session_configuration is None:
+            token = None
+            continue
+        end = await run_session(session_configuration, line, services, owner=owner, take=window.take)
+        if window.ends_connection:
+            return ConnectionEnd(NORMAL, "the client ended the connection")
+        if has_key and not window.ended_by_client:
+            return _connection_end(end)
+        token = window.next_ready
+
+
+def _connection_end(end: SessionEnd) -> ConnectionEnd:
+    """A session with the connection's own key ended by itself: so does the connection."""
+    if end.error is None:
+        return ConnectionEnd(NORMAL, end.reason)
+    return ConnectionEnd(POLICY if end.error.whose is Whose.CLIENT else OUR_FAULT, end.error.code.value)
+
+
+async def _wait_for_ready(line: ClientLine) -> ControlToken | None:
+    """Between sessions: the next `#ready`, None when the connection ends. Everything else is dropped, and said so once."""
+    told = False
+    while True:
+        try:
+            element = await line.take_input()
+        except trio.EndOfChannel:
+            return None
+        match element:
+            case ControlToken("ready"):
+                return element
+            case ControlToken("end"):
+                return None
+            case ControlToken("exit") | Playback():
+                pass  # they cross with the end of the session, and harm nobody
+            case _ if not told:
+                told = True
+                message = "There is no session: begin one with the token #ready:key=…"
+                line.put_output(OutError(ErrorCode.NO_SESSION, message, recoverable=True, whose=Whose.CLIENT))
+            case _:
+                pass
+
+
+def _configuration(
+    configuration: PipelineConfiguration, token: ControlToken, line: ClientLine
+) -> PipelineConfiguration | None:
+    """The configuration of the session that a `#ready` begins; None, and an error to the client, when it cannot."""
+    key, session_id = token.parameters.get("key", ""), token.parameters.get("sessionId", "")
+    if not key or (session_id and not SESSION_ID.fullmatch(session_id)):
+        message = (
+            "#ready needs a key, and a sessionId is up to 128 letters, digits, dots, underscores, tildes or hyphens."
+        )
+        line.put_output(OutError(ErrorCode.BAD_ELEMENT, message, recoverable=True, whose=Whose.CLIENT))
+        return None
+    return attrs.evolve(configuration, key=key, session_id=session_id)

@@ -1,0 +1,178 @@
+"""The client's side of the line: what it sends, made fit for the model (SPEC L10).
+
+Audio is decoded and resampled, then everything passes the element filters and the action mapping, in the order it came.
+"""
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import attrs
+import trio
+
+from engine.config import Settings
+from engine.elements import (
+    Action,
+    BadInput,
+    Commit,
+    ControlToken,
+    Image,
+    InputAudio,
+    InputElement,
+    InputText,
+    OutError,
+    Playback,
+    Sensory,
+    Transcript,
+    UserSpeech,
+)
+from engine.errors import ErrorCode, Whose
+from engine.interfaces import Context, ElementFilter, RecognizerInput, SessionInput
+from engine.pipeline.line import ClientLine
+from engine.pipeline.turn import TurnPipeline
+from engine.protocol.audio import SampleCarry, mulaw_decode
+from engine.protocol.resample import Resampler
+from engine.protocol.transcripts import INTERIM_TEXT
+from engine.protocol.turn_record import TYPED
+
+logger = logging.getLogger(__name__)
+
+INTRO = "intro"
+RATING = "rating"
+LOCALE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
+MAX_LOCALES = 20
+KEPT_IMAGES = 4
+"""Images kept on the context: the newest."""
+
+SaveRating = Callable[[int, str], Awaitable[None]]
+TakeInput = Callable[[], Awaitable[InputElement]]
+"""The next element of this session; raises EndOfChannel when its input has ended."""
+
+
+@attrs.define(eq=False)
+class SessionInputs:
+    """Works through one session's input. `run` ends with the input, however it ends."""
+
+    context: Context
+    settings: Settings
+    line: ClientLine
+    turns: TurnPipeline
+    model_inputs: trio.MemorySendChannel[SessionInput]
+    recognizer_audio: trio.MemorySendChannel[RecognizerInput] | None
+    """None: the model does its own recognition and gets the audio untouched (M3)."""
+    sample_rate: int
+    """Hz, of the audio the recognizer or the model wants."""
+    save_rating: SaveRating
+    filters: Sequence[ElementFilter] = ()
+    _carry: SampleCarry = attrs.field(factory=SampleCarry, init=False)
+    _resampler: Resampler = attrs.field(init=False)
+    _images: list[Image] = attrs.field(factory=list[Image], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._resampler = Resampler(self.context.configuration.input_sample_rate, self.sample_rate)
+
+    async def run(self, take: TakeInput) -> None:
+        """Take until the session's input ends."""
+        while True:
+            try:
+                element: InputElement | None = await take()
+            except trio.EndOfChannel:
+                break
+            if isinstance(element, InputAudio):
+                element = self._shape(element)
+            for filter_ in self.filters:
+                if element is None:
+                    break
+                element = await filter_(element, self.context)
+            if element is not None:
+                await self._take(element)
+        tail = self._resampler.flush()
+        if tail:
+            await self._send_audio(InputAudio(tail))
+
+    def _shape(self, audio: InputAudio) -> InputAudio | None:
+        data = audio.data
+        pcm = mulaw_decode(data) if self.context.configuration.input_encoding == "mulaw" else self._carry.feed(data)
+        pcm = self._resampler.feed(pcm)
+        return InputAudio(pcm) if pcm else None
+
+    async def _send_audio(self, audio: InputAudio) -> None:
+        if self.recognizer_audio is not None:
+            await self.recognizer_audio.send(audio)
+        else:
+            await self.model_inputs.send(audio)
+
+    async def _take(self, element: InputElement) -> None:
+        match element:
+            case InputAudio():
+                await self._send_audio(element)
+            case InputText(text):
+                await self._take_text(text)
+            case Action(name, parameters):
+                await self._take_action(name, parameters)
+            case Commit():
+                if self.recognizer_audio is not None:
+                    await self.recognizer_audio.send(element)
+                else:
+                    await self.model_inputs.send(element)
+            case Playback(response_id, played_ms):
+                self.turns.playback(response_id, played_ms)
+            case Sensory(data):
+                self.context.sensory = data
+                await self.model_inputs.send(element)
+            case Image():
+                self._images = [*self._images, element][-KEPT_IMAGES:]
+                self.context.images = tuple(self._images)
+                await self.model_inputs.send(element)
+            case BadInput(code, message):
+                self._refuse(code, message)
+            case ControlToken("locales", value):
+                self._replace_locales(value)
+            case ControlToken("authorization"):
+                self._refuse(ErrorCode.UNAUTHORIZED, "These credentials are not known here; the session keeps its own.")
+            case ControlToken(name):
+                self._refuse(ErrorCode.BAD_ELEMENT, f"The token #{name} has no place inside a session.")
+
+    def _replace_locales(self, value: str) -> None:
+        """Until the session's end (L4); the prompt was rendered with the old ones."""
+        locales = tuple(locale.strip() for locale in value.split(","))
+        if len(locales) > MAX_LOCALES or not all(LOCALE.fullmatch(locale) for locale in locales):
+            self._refuse(ErrorCode.BAD_ELEMENT, "#locales: takes language tags with commas between, such as cs,en-GB.")
+            return
+        self.context.configuration = attrs.evolve(self.context.configuration, locales=locales)
+
+    async def _take_text(self, text: str) -> None:
+        """A typed utterance: a barge-in like any other, then words to answer (M4)."""
+        if not text.strip():
+            return
+        if len(text) > self.settings.text_characters:
+            limit = self.settings.text_characters
+            self._refuse(ErrorCode.TOO_LARGE, f"A text may have up to {limit} characters; this one was left out.")
+            return
+        await self._speak_up()
+        await self.model_inputs.send(UserSpeech(text, TYPED))
+
+    async def _take_action(self, name: str, parameters: Mapping[str, str]) -> None:
+        if name == INTRO:
+            await self._speak_up()
+            await self.model_inputs.send(Action(name, parameters))
+        elif name == RATING:
+            await self._rate(parameters)
+        else:
+            self._refuse(ErrorCode.UNKNOWN_ACTION, f"There is no action #{name[:40]}; it was not passed on.")
+
+    async def _speak_up(self) -> None:
+        interim = Transcript(INTERIM_TEXT, is_interim=True, is_synthetic=True, provider=TYPED)
+        interruption = self.turns.interrupt(interim)
+        self.turns.expect_answer()
+        await self.model_inputs.send(interruption)
+
+    async def _rate(self, parameters: Mapping[str, str]) -> None:
+        value = parameters.get("value", "")
+        if value not in {"1", "2", "3", "4", "5"}:
+            self._refuse(ErrorCode.BAD_ELEMENT, "A rating has a value from 1 to 5.")
+            return
+        await self.save_rating(int(value), parameters.get("text", "")[:2000])
+
+    def _refuse(self, code: ErrorCode, message: str) -> None:
+        self.line.put_output(OutError(code, message, recoverable=True, whose=Whose.CLIENT))

@@ -1,0 +1,527 @@
+"""The turns of a session at work: what the machine says is done here (SPEC L11-L15).
+
+One task receives the model's elements and steps the `TurnMachine`; each turn's back-end work (extraction and planning) runs in
+a cancel scope of its own, which is what a barge-in cancels. Every step is synchronous: nothing here waits for the client, the
+model or the store, so a barge-in is acted on the moment it is known (DESIGN section 3, laws 2 and 3).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import attrs
+import trio
+
+from engine.config import Settings
+from engine.elements import (
+    AnswerAgain,
+    Interrupted,
+    OutCommand,
+    OutError,
+    OutputElement,
+    OutSpeech,
+    Partial,
+    RealtimeCommand,
+    RealtimeElement,
+    RealtimeError,
+    RealtimeInstruction,
+    ResponseEnd,
+    ResponseStatus,
+    SpeechItem,
+    Token,
+    Transcript,
+)
+from engine.errors import ErrorCode, RemoteError, Whose
+from engine.interfaces import (
+    Context,
+    Emit,
+    PlanningElement,
+    RealtimeSession,
+    SessionInput,
+    TurnInput,
+    TurnInteractionManager,
+)
+from engine.pipeline.line import ClientLine
+from engine.pipeline.tools import ToolRunner
+from engine.pipeline.turn_writer import TurnWriter
+from engine.protocol.memory import ConversationMemory
+from engine.protocol.outbox import OutboxFullError
+from engine.protocol.output import to_output
+from engine.protocol.speech import SpeechShaper
+from engine.protocol.turn_record import turn_document
+from engine.protocol.turns import (
+    AmendTurn,
+    AskAgain,
+    CancelLegs,
+    CloseTurn,
+    CutSpeech,
+    Do,
+    EndSession,
+    InterruptTools,
+    ResponseOver,
+    ResponseRecord,
+    Send,
+    StartLegs,
+    Turn,
+    TurnMachine,
+)
+from engine.protocol.usage import ActivityMeter
+from engine.store.documents import TurnDocument
+
+logger = logging.getLogger(__name__)
+
+TURN_END_QUEUE = 8
+"""turn_end hooks waiting; they are quick, and one that is not is cut by its time limit."""
+
+
+@attrs.define(eq=False)
+class _Waiter:
+    """An instruction that waits for the model's next response to end."""
+
+    active_before: str
+    """The response that was under way when the instruction was given: its end is not the one."""
+    over: trio.Event = attrs.field(factory=trio.Event)
+
+
+@attrs.define(eq=False)
+class TurnPipeline:
+    """Drives one session's turns. `run` is its task; the other methods are called from the session's other tasks."""
+
+    context: Context
+    settings: Settings
+    manager: TurnInteractionManager
+    session: RealtimeSession
+    machine: TurnMachine
+    memory: ConversationMemory
+    line: ClientLine
+    writer: TurnWriter
+    model_inputs: trio.MemorySendChannel[SessionInput]
+    meter: ActivityMeter
+    shows_steering: bool = True
+    tools: ToolRunner | None = attrs.field(default=None, init=False)
+    """Set when the session's nursery is open."""
+    end_reason: str = attrs.field(default="", init=False)
+    """Why the session has to end; empty while it goes on."""
+    turn_count: int = 0
+    _speech: SpeechShaper = attrs.field(init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _quiet: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _legs: dict[str, trio.CancelScope] = attrs.field(factory=dict[str, trio.CancelScope], init=False)
+    _waiters: list[_Waiter] = attrs.field(factory=list[_Waiter], init=False)
+    _indexes: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _shed: str = attrs.field(default="", init=False)
+    _goodbye: str | None = attrs.field(default=None, init=False)
+    _goodbye_latest: float | None = attrs.field(default=None, init=False)
+    _turn_ends: trio.MemorySendChannel[Turn] | None = attrs.field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        configuration = self.context.configuration
+        self._speech = SpeechShaper(configuration.output_sample_rate, self.settings.speech_frame_ms)
+        self.context.turn_id = self.machine.front.id
+
+    # --- the task
+
+    async def run(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+        """Work through the model's elements until the session has to end or nothing is open any more."""
+        turn_ends, turns_ended = trio.open_memory_channel[Turn](TURN_END_QUEUE)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self._turn_ends = turn_ends
+            nursery.start_soon(self._run_turn_ends, turns_ended, name="turn ends")
+            try:
+                with turn_ends:
+                    await self._work(elements)
+            finally:
+                self._nursery = None
+            nursery.cancel_scope.deadline = trio.current_time() + self.settings.turn_end_seconds
+
+    async def _work(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+        while not self.is_finished:
+            element: RealtimeElement | None
+            try:
+                element = elements.receive_nowait()
+            except trio.WouldBlock:
+                element = await self._wait(elements)
+            except trio.EndOfChannel:
+                return
+            if element is not None:
+                self.receive_from_model(element)
+
+    async def _wait(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> RealtimeElement | None:
+        """The next element; None when a deadline came first. An idle response ends by this scope's deadline (M7)."""
+        with trio.CancelScope() as self._quiet:
+            self._schedule()
+            try:
+                return await elements.receive()
+            except trio.EndOfChannel:
+                self.end("the model has ended")
+        self._quiet = None
+        if not self.is_finished:
+            self._apply(self.machine.tick(trio.current_time()))
+        return None
+
+    def _schedule(self) -> None:
+        """Write the next deadline onto the scope of the wait, or end the wait when there is nothing to wait for."""
+        if self._quiet is None:
+            return
+        if self.is_finished:
+            self._quiet.cancel(reason="the session's output is complete")
+            return
+        deadlines = (self.machine.deadline, self._goodbye_over())
+        for deadline in deadlines:
+            if deadline is not None and deadline < self._quiet.deadline:
+                self._quiet.deadline = deadline
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the output is complete: the session has to end, or its input has and nothing is open or owed."""
+        if self.end_reason:
+            return True
+        if self.machine.is_over:
+            over = self._goodbye_over()
+            if over is not None and over <= trio.current_time() and not self.machine.turn.is_closing:
+                self.end_reason = "the agent ended the session"
+                return True
+            return False
+        return self.machine.is_done
+
+    def _goodbye_over(self) -> float | None:
+        """When the goodbye will have been heard: by report or by its length, and 5 s after its length at the latest."""
+        if not self.machine.is_over:
+            return None
+        now = trio.current_time()
+        if self._goodbye is None or self._goodbye_latest is None:
+            return now
+        return min(self.line.hearing.plays_until(self._goodbye, now), self._goodbye_latest)
+
+    # --- what the session's other tasks call
+
+    def receive_from_model(self, element: RealtimeElement) -> None:
+        """An element of the model's session. Its own interim also tells it what was heard of what it cut."""
+        if isinstance(element, Transcript) and element.is_interim:
+            interruption = self.interrupt(element)
+            if interruption.response_id is not None:
+                self._to_model(interruption)
+            return
+        self.receive(element)
+
+    def receive(self, element: RealtimeElement) -> None:
+        now = trio.current_time()
+        self.meter.activity(now)
+        self._apply(self.machine.receive(element, now))
+
+    def interrupt(self, interim: Transcript) -> Interrupted:
+        """The user begins to speak or has typed. Acts at once; returns what the model has to be told (law 5)."""
+        now = trio.current_time()
+        self.meter.activity(now)
+        cut = self._apply(self.machine.receive(interim, now))
+        if cut is None:
+            return Interrupted()
+        hearing = self.line.hearing
+        return Interrupted(cut, hearing.heard_text(cut, now), round(hearing.heard_ms(cut, now)))
+
+    def expect_answer(self) -> None:
+        """An input that asks for speech is on its way to the model."""
+        self.machine.expect_answer(trio.current_time())
+
+    def input_ended(self) -> None:
+        self._apply(self.machine.input_ended(trio.current_time()))
+
+    def recognition_over(self, *, by_engine: bool) -> None:
+        self._apply(self.machine.recognition_over(trio.current_time(), by_engine=by_engine))
+
+    def playback(self, response_id: str, played_ms: int) -> None:
+        """The client says how much of a response it has played."""
+        self.line.hearing.playback(response_id, played_ms, trio.current_time())
+        self._schedule()
+
+    def end(self, reason: str) -> None:
+        """End the session now, whatever is open."""
+        self.end_reason = self.end_reason or reason
+        self._schedule()
+
+    @property
+    def user_active_at(self) -> float:
+        """The user's last sign: a word, a sound, a typed line."""
+        return self.machine.user_active_at
+
+    def speaks_until(self, now: float) -> float:
+        """When the agent will have finished speaking; `now` when it is silent and owes nothing."""
+        playing = self.line.hearing.playing(now)
+        if playing is not None:
+            return self.line.hearing.plays_until(playing, now)
+        return now + 1.0 if self.machine.owes_speech else now
+
+    async def steer(self, instruction: RealtimeInstruction) -> None:
+        """Inject an instruction that belongs to the session rather than to a planning pass; the client is not shown it."""
+        turn = self.machine.turn
+        self.memory.put_instruction(instruction.text, turn.id)
+        if not instruction.type.is_contextual:
+            self._apply(self.machine.speech_asked(turn, trio.current_time()))
+        await self.session.instruct(instruction)
+
+    # --- doing what the machine says
+
+    def _apply(self, todo: list[Do]) -> str | None:
+        """Do it, in order. Returns the response that was cut, if one was."""
+        cut: str | None = None
+        for do in todo:
+            match do:
+                case Send(element, turn_id):
+                    self._emit(element, turn_id)
+                case CutSpeech(response_id, turn_id):
+                    cut = response_id
+                    self._speech.drop(response_id)
+                    self.line.cut_response(response_id, turn_id)
+                case InterruptTools():
+                    if self.tools is not None:
+                        self.tools.interrupt()
+                case StartLegs(turn):
+                    self.memory.put_turn(turn)
+                    self._start(self._run_legs, turn, name=f"{turn.id} legs")
+                case CancelLegs(turn, reason):
+                    if turn.id in self._legs:
+                        self._legs[turn.id].cancel(reason=reason)
+                case ResponseOver(record, turn):
+                    self._response_over(record, turn)
+                case CloseTurn(turn):
+                    self._start(self._close, turn, name=f"{turn.id} close")
+                case AmendTurn(turn):
+                    self._amend(turn)
+                case AskAgain(text):
+                    self._to_model(AnswerAgain(text))
+                case EndSession(goodbye):
+                    self._end_after(goodbye)
+        self.context.turn_id = self.machine.front.id
+        self._schedule()
+        return cut
+
+    def _start(self, leg: Callable[[Turn], Awaitable[None]], turn: Turn, *, name: str) -> None:
+        if self._nursery is not None:  # None once the session is ending: `abandon` closes what is open
+            self._nursery.start_soon(leg, turn, name=name)
+
+    def _to_model(self, item: SessionInput) -> None:
+        try:
+            self.model_inputs.send_nowait(item)
+        except trio.WouldBlock:
+            if self._nursery is not None:
+                self._nursery.start_soon(self._send_to_model, item, name="to the model")
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            logger.debug("the model has gone; %s was not sent", type(item).__name__)
+
+    async def _send_to_model(self, item: SessionInput) -> None:
+        try:
+            await self.model_inputs.send(item)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            logger.debug("the model has gone; %s was not sent", type(item).__name__)
+
+    def _end_after(self, goodbye: str | None) -> None:
+        now = trio.current_time()
+        self._goodbye = goodbye
+        if goodbye is not None:
+            length_over = self.line.hearing.plays_until(goodbye, now)
+            self._goodbye_latest = length_over + self.settings.goodbye_extra_seconds
+        else:
+            self._goodbye_latest = None
+
+    # --- to the client
+
+    def _emit(self, element: RealtimeElement, turn_id: str) -> None:
+        configuration = self.context.configuration
+        match element:
+            case SpeechItem():
+                if not configuration.text_only:
+                    self._emit_speech(element, turn_id)
+            case Token() if not configuration.tokens:
+                pass
+            case Partial() if not configuration.partials:
+                pass
+            case RealtimeInstruction() if not self.shows_steering:
+                pass
+            case RealtimeCommand(name="realtime-planning") if not self.shows_steering:
+                pass
+            case ResponseEnd():
+                self._emit_end(element, turn_id)
+            case _:
+                self._put(to_output(element, turn_id))
+
+    def _emit_speech(self, item: SpeechItem, turn_id: str) -> None:
+        visemes, weights = item.visemes, item.blend_shape_weights
+        for frame in self._speech.feed(item.data, item.sample_rate, item.response_id):
+            self._put_speech(
+                OutSpeech(
+                    frame,
+                    self.context.configuration.output_sample_rate,
+                    turn_id,
+                    item.response_id,
+                    visemes=visemes,
+                    blend_shape_weights=weights,
+                )
+            )
+            visemes, weights = (), ()
+
+    def _emit_end(self, end: ResponseEnd, turn_id: str) -> None:
+        """The last of a completed response's speech is marked as such; any other response's run is closed as cut."""
+        if self.line.hearing.has_speech(end.response_id):
+            rate = self.context.configuration.output_sample_rate
+            if end.status is ResponseStatus.COMPLETED:
+                tail = self._speech.finish(end.response_id) or [b""]
+                for frame in tail[:-1]:
+                    self._put_speech(OutSpeech(frame, rate, turn_id, end.response_id))
+                self._put_speech(OutSpeech(tail[-1], rate, turn_id, end.response_id, is_last=True))
+            elif end.status is not ResponseStatus.CANCELLED:
+                for frame in self._speech.finish(end.response_id):
+                    self._put_speech(OutSpeech(frame, rate, turn_id, end.response_id))
+                self.line.close_run(end.response_id, turn_id)
+        self._put(to_output(end, turn_id))
+
+    def _put_speech(self, speech: OutSpeech) -> None:
+        if not self.line.put_output(speech) and self._shed != speech.response_id:
+            self._shed = speech.response_id
+            logger.warning("session %s: unsent speech over the limit was shed", self.context.session.id)
+            message = "Part of this answer's speech was left out: the connection takes it too slowly."
+            self._put(OutError(ErrorCode.SLOW_CLIENT, message, recoverable=True, whose=Whose.CLIENT))
+
+    def _put(self, element: OutputElement) -> None:
+        try:
+            self.line.put_output(element)
+        except OutboxFullError:
+            raise RemoteError(ErrorCode.SLOW_CLIENT, "The client reads too slowly and was given up.") from None
+
+    # --- the turn's back-end work
+
+    async def _run_legs(self, turn: Turn) -> None:
+        """Extraction and planning, side by side; a barge-in cancels this scope."""
+        turn_input = TurnInput(
+            turn.id,
+            turn.user_text,
+            tuple(record.heard_text for record in turn.responses if record.text.strip()),
+            tuple(turn.multimodal),
+        )
+        emit = self._emitter(turn)
+        with trio.CancelScope() as scope:
+            self._legs[turn.id] = scope
+            async with trio.open_nursery() as legs:
+                legs.start_soon(
+                    self._fenced, "extraction", self.manager.process, turn_input, emit, name=f"{turn.id} extraction"
+                )
+                planning = self.manager.planning_manager
+                legs.start_soon(
+                    self._fenced, "planning", planning.process, turn_input, emit, name=f"{turn.id} planning"
+                )
+        del self._legs[turn.id]
+        self._apply(self.machine.legs_over(turn, trio.current_time()))
+
+    async def _fenced(
+        self,
+        name: str,
+        leg: Callable[[Context, TurnInput, Emit], Awaitable[None]],
+        turn: TurnInput,
+        emit: Emit,
+    ) -> None:
+        try:
+            await leg(self.context, turn, emit)
+        except Exception:
+            logger.exception("%s of turn %s failed; the conversation goes on", name, turn.turn_id)
+
+    def _emitter(self, turn: Turn) -> Emit:
+        async def emit(element: PlanningElement) -> None:
+            await trio.lowlevel.checkpoint()  # a leg that was cancelled in the meantime injects nothing
+            if not isinstance(element, RealtimeInstruction):
+                self.receive(element)
+                return
+            instruction = attrs.evolve(element, turn_id=turn.id)
+            waiter = _Waiter(turn.response.response_id if turn.response else "")
+            if not instruction.type.is_contextual:
+                self._waiters.append(waiter)
+            try:
+                self.memory.put_instruction(instruction.text, turn.id)
+                self._apply(self.machine.instructed(instruction, turn, trio.current_time()))
+                await self.session.instruct(instruction)
+                if not instruction.type.is_contextual:
+                    await waiter.over.wait()
+                    self.receive(RealtimeCommand("response-instruction-end", {"instructionId": instruction.id}))
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+        return emit
+
+    def _response_over(self, record: ResponseRecord, turn: Turn) -> None:
+        for waiter in self._waiters:
+            if record.response_id != waiter.active_before:
+                waiter.over.set()
+                break  # one response answers one instruction
+        if turn.id in self._legs:
+            self.memory.put_turn(turn)
+
+    # --- the turn's end
+
+    async def _close(self, turn: Turn) -> None:
+        """Save, acknowledge with `exit`, let the next turn begin (L15)."""
+        self.memory.put_turn(turn)
+        saved = await self.writer.save(self._document(turn), self.settings.exit_save_seconds)
+        self._exit(turn, saved=saved)
+        self._apply(self.machine.turn_closed(turn, trio.current_time()))
+        if self._turn_ends is not None:
+            try:
+                self._turn_ends.send_nowait(turn)
+            except trio.WouldBlock:
+                logger.warning("turn_end of %s was left out: earlier ones have not finished", turn.id)
+            except trio.ClosedResourceError:
+                logger.debug("the session ends; turn_end of %s was left out", turn.id)
+
+    def _exit(self, turn: Turn, *, saved: bool) -> None:
+        session = self.context.session
+        parameters = {"turnId": turn.id, "sessionId": session.id, "userId": session.user_id, "saved": saved}
+        self._put(OutCommand("exit", parameters, turn.id))
+
+    def _amend(self, turn: Turn) -> None:
+        self.memory.put_turn(turn)
+        if turn.id in self._indexes:
+            self.writer.put(self._document(turn))
+
+    def _document(self, turn: Turn) -> TurnDocument:
+        if turn.id not in self._indexes:
+            self._indexes[turn.id] = self.turn_count
+            self.turn_count += 1
+        age = trio.current_time() - (turn.started_at or 0.0)
+        return turn_document(
+            turn,
+            session_id=self.context.session.id,
+            index=self._indexes[turn.id],
+            started_at=self.context.environment.wall_clock() - timedelta(seconds=age),
+        )
+
+    async def _run_turn_ends(self, turns: trio.MemoryReceiveChannel[Turn]) -> None:
+        """The turn_end hooks, one after the other, beside the conversation."""
+        with turns:
+            async for turn in turns:
+                with trio.move_on_after(self.settings.turn_end_seconds) as limit:
+                    try:
+                        await self.manager.turn_end(self.context, self.steer)
+                    except Exception:
+                        logger.exception("turn_end of %s failed; the conversation goes on", turn.id)
+                if limit.cancelled_caught:
+                    logger.warning("turn_end of %s took too long and was stopped", turn.id)
+
+    # --- the session's end
+
+    async def abandon(self, status: ResponseStatus) -> None:
+        """Close what is still open, after `run` has ended: the caller shields and bounds this."""
+        if self.tools is not None:
+            self.tools.stop()
+        while True:
+            self._apply(self.machine.abort(status, trio.current_time()))
+            turn = self.machine.turn
+            if not turn.is_closing:
+                break
+            self.memory.put_turn(turn)
+            saved = await self.writer.save_now(self._document(turn), self.settings.exit_save_seconds)
+            self._exit(turn, saved=saved)
+            self._apply(self.machine.turn_closed(turn, trio.current_time()))  # what waited behind it comes up
+        await self.writer.flush()
+
+    def report(self, error: RealtimeError) -> None:
+        """Tell the client of an error that belongs to no turn."""
+        self._put(OutError(error.code, error.message, error.recoverable, error.whose))

@@ -1,0 +1,853 @@
+"""How a conversation is cut into turns, and what a barge-in does (SPEC L11, L12, L15, M4, M5, M7).
+
+`TurnMachine` takes realtime elements and the time, and returns what to do. It awaits nothing and knows no clock.
+
+The laws it keeps:
+
+- One window is one turn. A turn's back-end work starts when both its final transcript and a ResponseEnd have been seen; the
+  next turn begins when that work is done or was cancelled and the turn is saved.
+- Every response ends exactly once, however it ends. What comes late of an ended response is dropped by its id. The one
+  exception is speech after an idle end (the model was slow, not dead): it is carried on under a response id of its own.
+- An interim transcript is a barge-in. It leaves at once with the new turn's id; then the cancelled response's end, the
+  remaining tool events and the exit of the old turn; everything of the new turn waits behind that exit.
+- An interim that leads to no words opens no stored turn; the answer it cut is asked for again.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import TypeVar
+
+import attrs
+
+from engine.elements import (
+    EmotionalState,
+    MultimodalInteraction,
+    OnInterruption,
+    Partial,
+    RealtimeCommand,
+    RealtimeElement,
+    RealtimeError,
+    RealtimeInstruction,
+    ResponseEnd,
+    ResponseStatus,
+    SpeakingState,
+    SpeechItem,
+    Text,
+    Token,
+    ToolEvent,
+    ToolOwner,
+    ToolPhase,
+    Transcript,
+)
+from engine.protocol.hearing import Hearing
+from engine.protocol.sentences import SentenceAssembler
+
+V = TypeVar("V")
+
+RECENT_RESPONSES = 16
+"""Responses of closed turns that may still be playing; a barge-in corrects what is stored of them."""
+MAX_WAITING = 20_000
+"""Elements held for the next turn. A turn closes within seconds, so a model that fills this is broken: its speech is shed."""
+
+INTERIM_SENTINEL = "."
+SESSION_SHOULD_END = "sessionShouldEnd"
+
+
+@attrs.frozen
+class TurnLimits:
+    """Seconds; each is a setting of the same name (`engine.config.Settings`)."""
+
+    idle_response_end: float = 20.0
+    interim_lapse: float = 2.0
+    utterance_limit: float = 35.0
+    remembered_responses: int = 256
+
+
+@attrs.define(eq=False)
+class ResponseRecord:
+    """What a response said. `heard` is None while nothing has cut it: then all of it counts."""
+
+    response_id: str
+    sentences: list[str] = attrs.field(factory=list[str])
+    status: ResponseStatus | None = None
+    heard: str | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.sentences)
+
+    @property
+    def heard_text(self) -> str:
+        return self.text if self.heard is None else self.heard
+
+
+@attrs.define(eq=False)
+class Timing:
+    """When the parts of a turn came, in seconds of the session's clock."""
+
+    last_interim: float | None = None
+    final_transcript: float | None = None
+    first_text: float | None = None
+    last_text: float | None = None
+    first_audio: float | None = None
+    last_audio: float | None = None
+
+
+class Legs(Enum):
+    """The back-end work of a turn: extraction and planning."""
+
+    NONE = auto()
+    RUNNING = auto()
+    OVER = auto()
+
+
+@attrs.define(eq=False)
+class Turn:
+    """One window of the conversation, and the record of what happened in it."""
+
+    id: str
+    started_at: float | None = None
+    """None until something that counts has happened in it."""
+    has_interim: bool = False
+    is_lapsed: bool = False
+    final: Transcript | None = None
+    is_asked_again: bool = False
+    responses: list[ResponseRecord] = attrs.field(factory=list[ResponseRecord])
+    tools: OrderedDict[str, ToolEvent] = attrs.field(factory=OrderedDict[str, ToolEvent])
+    """By call id: the start event, then the one that settled it."""
+    parameters: dict[str, ToolEvent] = attrs.field(factory=dict[str, ToolEvent])
+    instructions: list[RealtimeInstruction] = attrs.field(factory=list[RealtimeInstruction])
+    multimodal: list[MultimodalInteraction] = attrs.field(factory=list[MultimodalInteraction])
+    timing: Timing = attrs.field(factory=Timing)
+    was_interrupted: bool = False
+    # What is going on in it.
+    window_open: bool = False
+    response: ResponseRecord | None = None
+    expected_response: str = ""
+    open_calls: dict[str, OnInterruption] = attrs.field(factory=dict[str, OnInterruption])
+    legs: Legs = Legs.NONE
+    is_cut: bool = False
+    is_closing: bool = False
+    final_deadline: float | None = None
+    """Until when the transcript of what was answered already may still come (case C09)."""
+
+    @property
+    def is_fresh(self) -> bool:
+        return self.started_at is None
+
+    @property
+    def is_worth_storing(self) -> bool:
+        return self.final is not None or bool(self.responses) or bool(self.tools)
+
+    @property
+    def waits_for_words(self) -> bool:
+        """The user has begun to speak, and neither words nor an answer have come."""
+        return self.has_interim and self.final is None and not self.responses and not self.is_lapsed
+
+    @property
+    def user_text(self) -> str:
+        return "" if self.final is None else self.final.text
+
+
+# --- what to do -------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Send:
+    """Tell the client."""
+
+    element: RealtimeElement
+    turn_id: str
+
+
+@attrs.frozen
+class CutSpeech:
+    """Take back what is unsent of a response, and close its run."""
+
+    response_id: str
+    turn_id: str
+
+
+@attrs.frozen
+class InterruptTools:
+    """Settle the running calls of a turn as each declares."""
+
+    turn_id: str
+
+
+@attrs.frozen
+class StartLegs:
+    """Both halves are there: record the turn, then extract and plan. Call `legs_over` afterwards, however it went."""
+
+    turn: Turn
+
+
+@attrs.frozen
+class CancelLegs:
+    turn: Turn
+    reason: str
+
+
+@attrs.frozen
+class ResponseOver:
+    """A response has ended: an instruction may have been waiting for it."""
+
+    record: ResponseRecord
+    turn: Turn
+
+
+@attrs.frozen
+class CloseTurn:
+    """Save the turn and send its exit, then call `turn_closed`."""
+
+    turn: Turn
+
+
+@attrs.frozen
+class AmendTurn:
+    """A barge-in cut the playing of a response whose turn is closed: less of it was heard than was stored."""
+
+    turn: Turn
+
+
+@attrs.frozen
+class AskAgain:
+    """Ask the model for the answer that a noise cut."""
+
+    text: str
+
+
+@attrs.frozen
+class EndSession:
+    """The agent has ended the session: when the goodbye has been heard, or at once."""
+
+    goodbye: str | None
+    """The response to hear first; None: at once."""
+
+
+Do = (
+    Send
+    | CutSpeech
+    | InterruptTools
+    | StartLegs
+    | CancelLegs
+    | ResponseOver
+    | CloseTurn
+    | AmendTurn
+    | AskAgain
+    | EndSession
+)
+
+
+@attrs.define(eq=False)
+class TurnMachine:
+    """The turns of one session. Every method takes the time and returns what to do, in order."""
+
+    new_id: Callable[[str], str]
+    hearing: Hearing
+    limits: TurnLimits = attrs.field(factory=TurnLimits)
+    assembler: SentenceAssembler | None = attrs.field(factory=SentenceAssembler)
+    """None when the session makes its own sentences."""
+
+    turn: Turn = attrs.field(init=False)
+    """The oldest turn that is not closed."""
+    _next: Turn | None = attrs.field(default=None, init=False)
+    _waiting: deque[RealtimeElement] = attrs.field(factory=deque[RealtimeElement], init=False)
+    _ended: OrderedDict[str, ResponseStatus] = attrs.field(factory=OrderedDict[str, ResponseStatus], init=False)
+    _carried_on: OrderedDict[str, str] = attrs.field(factory=OrderedDict[str, str], init=False)
+    _recent: OrderedDict[str, Turn] = attrs.field(factory=OrderedDict[str, Turn], init=False)
+    _model_at: float = attrs.field(default=0.0, init=False)
+    _user_at: float = attrs.field(default=0.0, init=False)
+    _speaking_since: float | None = attrs.field(default=None, init=False)
+    _cut_text: str | None = attrs.field(default=None, init=False)
+    _asked_again: str | None = attrs.field(default=None, init=False)
+    _owed: int = attrs.field(default=0, init=False)
+    _goodbye_in: Turn | None = attrs.field(default=None, init=False)
+    _input_ended: bool = attrs.field(default=False, init=False)
+    _recognition_over: bool = attrs.field(default=False, init=False)
+    _heard_by_engine: bool = attrs.field(default=False, init=False)
+    _is_over: bool = attrs.field(default=False, init=False)
+    _do: list[Do] = attrs.field(factory=list[Do], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.turn = self._new_turn()
+
+    def _new_turn(self) -> Turn:
+        return Turn(self.new_id("turn"))
+
+    # --- what happens
+
+    def receive(self, element: RealtimeElement, now: float) -> list[Do]:
+        """An element from the model, the recognition, a tool or a typed utterance."""
+        if not self._is_over:
+            self._receive(element, now)
+        elif isinstance(element, Transcript) and element.is_interim and self.turn.is_fresh:
+            self._begin(self.turn, now)  # the end stands; the user is not made to hear the rest of the goodbye
+            self._open_utterance(element, self.turn, now)
+            self._end_session(None)
+        return self._settle(now)
+
+    def expect_answer(self, now: float) -> None:
+        """An input that asks for speech is on its way to the model: an answer is owed until its echo comes."""
+        self._owed += 1
+        self._model_at = max(self._model_at, now)
+
+    def instructed(self, instruction: RealtimeInstruction, turn: Turn, now: float) -> list[Do]:
+        """An instruction is about to be injected; one that asks for speech opens the response window (M7)."""
+        turn.instructions.append(instruction)
+        self._send(instruction, turn)
+        return self._settle(now) if instruction.type.is_contextual else self.speech_asked(turn, now)
+
+    def speech_asked(self, turn: Turn, now: float) -> list[Do]:
+        """The model is being asked to speak: the response window opens."""
+        if turn is self.turn and not turn.is_closing and not turn.is_cut:
+            self._begin(turn, now)
+            turn.window_open = True
+            self._model_at = now
+        return self._settle(now)
+
+    def legs_over(self, turn: Turn, now: float) -> list[Do]:
+        """The back-end work of a turn has ended, by itself or cancelled."""
+        turn.legs = Legs.OVER
+        return self._settle(now)
+
+    def turn_closed(self, turn: Turn, now: float) -> list[Do]:
+        """The turn is saved (or given up on) and its exit is sent."""
+        for record in turn.responses:
+            _remember(self._recent, record.response_id, turn, RECENT_RESPONSES)
+        self.turn = self._next or self._new_turn()
+        self._next = None
+        if self._goodbye_in is turn:
+            self._end_session(None if turn.is_cut or not turn.responses else turn.responses[-1].response_id)
+        self._drain(now)
+        return self._settle(now)
+
+    def input_ended(self, now: float) -> list[Do]:
+        """The client's input has ended: what is open may finish, nothing new begins (L7)."""
+        self._input_ended = True
+        return self._settle(now)
+
+    def recognition_over(self, now: float, *, by_engine: bool) -> list[Do]:
+        """No words will follow. `by_engine`: the engine's own recognition has flushed its last utterance, so that an interim
+        which has none yet never will; a model that recognizes by itself may still bring them."""
+        self._recognition_over = True
+        self._heard_by_engine = by_engine
+        return self._settle(now)
+
+    def abort(self, status: ResponseStatus, now: float) -> list[Do]:
+        """The session is over, whatever is open: end the open response, settle for what was heard, close what is worth it."""
+        turn = self.turn
+        if turn.window_open and not turn.is_closing:
+            turn.was_interrupted = status is ResponseStatus.CANCELLED
+            record = self._open_response(turn, turn.expected_response)
+            if status is ResponseStatus.CANCELLED:
+                self._drop_text()
+                self._cut(record, turn, now)
+            turn.window_open = False
+            self._end_response(record, status, turn, is_synthetic=True)
+            turn.window_open = False
+        if turn.legs is Legs.RUNNING:
+            self._do.append(CancelLegs(turn, "the session has ended"))
+        turn.open_calls.clear()
+        if turn.is_worth_storing and not turn.is_closing:
+            turn.is_closing = True
+            self._do.append(CloseTurn(turn))
+        do, self._do = self._do, []
+        return do
+
+    def tick(self, now: float) -> list[Do]:
+        """The deadline has come."""
+        if self._is_over:
+            return self._settle(now)
+        turn = self.turn
+        idle = self._idle_at()
+        if idle is not None and now >= idle:
+            self._end_idle_response(now)
+        if turn.final_deadline is not None and now >= turn.final_deadline:
+            turn.final_deadline = now
+        lapse = self._lapse_at()
+        if lapse is not None and now >= lapse:
+            self._lapse(now)
+        return self._settle(now)
+
+    @property
+    def deadline(self) -> float | None:
+        """When `tick` has to be called if nothing happens before."""
+        if self._is_over:
+            return None
+        times = (self._idle_at(), self._lapse_at(), None if self.turn.is_closing else self.turn.final_deadline)
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def front(self) -> Turn:
+        """The turn that what happens now belongs to."""
+        return self._next or self.turn
+
+    @property
+    def user_active_at(self) -> float:
+        """The user's last sign."""
+        return self._user_at
+
+    @property
+    def owes_speech(self) -> bool:
+        """An answer is owed or under way, or the user is speaking."""
+        return bool(self._owed or self.turn.window_open or self.front.waits_for_words)
+
+    @property
+    def is_over(self) -> bool:
+        """The agent has ended the session."""
+        return self._is_over
+
+    @property
+    def is_done(self) -> bool:
+        """The input has ended and nothing is open or owed: the output may end."""
+        turn = self.turn
+        return (
+            self._input_ended
+            and self._recognition_over
+            and not (
+                self._waiting
+                or self._next
+                or self._owed
+                or (self.front.waits_for_words and not self._heard_by_engine)
+                or turn.window_open
+                or turn.is_closing
+                or turn.open_calls
+                or turn.legs is Legs.RUNNING
+                or turn.is_worth_storing
+            )
+        )
+
+    def is_dead(self, response_id: str) -> bool:
+        """Whether a response has ended: nothing may be started in its name."""
+        return response_id in self._ended
+
+    # --- elements
+
+    def _receive(self, element: RealtimeElement, now: float) -> None:
+        """Take an element now, or hold it for the next turn."""
+        element = self._renamed(element)
+        turn = self.turn
+        if turn.is_cut or turn.is_closing:
+            self._receive_while_closing(element, now)
+        elif self._waiting and not self._belongs_to_current(element):
+            self._hold(element)
+        else:
+            self._take(element, now)
+
+    def _receive_while_closing(self, element: RealtimeElement, now: float) -> None:
+        match element:
+            case RealtimeError():
+                self._send(element, self.turn)
+            case ToolEvent() if element.call_id in self.turn.open_calls:
+                self._take_tool(element, now)
+            case Transcript(is_interim=False) if self._is_final_of_cut_turn(element):
+                self._take_final(element, now)
+            case Transcript(is_interim=True) if self._next is None and not self._waiting:
+                self._barge_in(element, now)
+            case _:
+                self._hold(element)
+
+    def _is_final_of_cut_turn(self, transcript: Transcript) -> bool:
+        """The provider's own transcript of what was answered, and cut, before it came (cases C09, C10)."""
+        turn = self.turn
+        return turn.is_cut and turn.final_deadline is not None and turn.final is None and bool(transcript.text.strip())
+
+    def _belongs_to_current(self, element: RealtimeElement) -> bool:
+        turn = self.turn
+        match element:
+            case Token() | Text() | SpeechItem() | ResponseEnd():
+                current = turn.response.response_id if turn.response else turn.expected_response
+                return element.response_id == current or element.response_id in self._ended
+            case ToolEvent():
+                return element.call_id in turn.open_calls or (
+                    turn.response is not None and element.response_id == turn.response.response_id
+                )
+            case Transcript(is_interim=True) | RealtimeError() | EmotionalState():
+                return True
+            case _:
+                return False
+
+    def _hold(self, element: RealtimeElement) -> None:
+        late = isinstance(element, Token | Text | SpeechItem | ResponseEnd) and element.response_id in self._ended
+        if late or (len(self._waiting) >= MAX_WAITING and isinstance(element, SpeechItem | Token | Partial)):
+            return
+        self._waiting.append(element)
+
+    def _drain(self, now: float) -> None:
+        """Take what waited for this turn, as far as it goes."""
+        while self._waiting and not (self.turn.is_cut or self.turn.is_closing or self._is_over):
+            element = self._waiting[0]
+            final_has_to_wait = (
+                isinstance(element, Transcript)
+                and not element.is_interim
+                and self.turn.final is not None
+                and self.turn.window_open
+            )
+            other = isinstance(element, Token | Text | SpeechItem | ResponseEnd) and (
+                self.turn.response is not None
+                and element.response_id != self.turn.response.response_id
+                and element.response_id not in self._ended
+            )
+            if final_has_to_wait or other:
+                return
+            self._take(self._waiting.popleft(), now)
+
+    def _take(self, element: RealtimeElement, now: float) -> None:
+        match element:
+            case Transcript(is_interim=True):
+                self._take_interim(element, now)
+            case Transcript():
+                self._take_final(element, now)
+            case Token() | Text() | SpeechItem():
+                self._take_content(element, now)
+            case ResponseEnd():
+                self._take_response_end(element, now)
+            case ToolEvent():
+                self._take_tool(element, now)
+            case Partial():
+                self._user_at = now
+                self._send(element, self.turn)
+            case EmotionalState():
+                self._take_speaking_state(element, now)
+                self._send(element, self.turn)
+            case RealtimeCommand(name=name):
+                self._model_at = now
+                if name == SESSION_SHOULD_END:
+                    self._goodbye_in = self.turn
+                self._send(element, self.turn)
+            case MultimodalInteraction():
+                self._model_at = now
+                self.turn.multimodal.append(element)
+                self._send(element, self.turn)
+            case _:
+                self._model_at = now
+                self._send(element, self.turn)
+
+    def _take_speaking_state(self, element: EmotionalState, now: float) -> None:
+        if element.state is SpeakingState.USER_SPEAKING:
+            self._speaking_since = self._user_at = now
+        elif element.state is SpeakingState.USER_NOT_SPEAKING:
+            self._speaking_since = None
+            self._user_at = now
+
+    # --- the user's side
+
+    def _take_interim(self, interim: Transcript, now: float) -> None:
+        turn = self.turn
+        if turn.is_fresh:
+            self._begin(turn, now)
+            self._open_utterance(interim, turn, now)
+        elif turn.has_interim and turn.final is None and not turn.responses:
+            self._owed = 0
+            self._user_at = now  # the same utterance goes on: a turn has one interim
+            turn.is_lapsed = False
+            turn.timing.last_interim = now
+        else:
+            self._barge_in(interim, now)
+
+    def _open_utterance(self, interim: Transcript, turn: Turn, now: float) -> None:
+        self._owed = 0  # an interruption drops what waited at the model
+        self._cut_text = None
+        self._cut_playing(turn, now)
+        turn.has_interim = True
+        turn.timing.last_interim = now
+        self._user_at = now
+        self._send(interim, turn)
+
+    def _barge_in(self, interim: Transcript, now: float) -> None:
+        """The user speaks into the turn: whatever it was doing ends here."""
+        turn = self.turn
+        self._next = self._new_turn()
+        self._begin(self._next, now)
+        if turn.window_open and not turn.is_closing:
+            turn.was_interrupted = True
+            record = self._open_response(turn, turn.expected_response)
+            if self.assembler is not None and self.assembler.pending.strip():
+                self.hearing.sentence_queued(record.response_id, self.assembler.pending.strip())
+                record.sentences.append(self.assembler.pending.strip())
+            self._drop_text()
+            self._cut(record, turn, now)
+            self._open_utterance(interim, self._next, now)
+            self._end_response(record, ResponseStatus.CANCELLED, turn, is_synthetic=True)
+            self._cut_text = turn.user_text or self._cut_text
+        else:
+            self._open_utterance(interim, self._next, now)
+        if turn.is_closing:
+            return
+        turn.is_cut = True
+        if turn.legs is Legs.RUNNING:
+            self._do.append(CancelLegs(turn, "barge-in"))
+        if turn.open_calls:
+            for call_id, policy in list(turn.open_calls.items()):
+                if policy is OnInterruption.CONTINUE:
+                    del turn.open_calls[call_id]
+            self._do.append(InterruptTools(turn.id))
+        if turn.final is None and turn.has_interim:
+            turn.final_deadline = now + self.limits.interim_lapse
+
+    def _cut_playing(self, new: Turn, now: float) -> None:
+        """The user cuts in on speech that the model has finished and the client is still playing."""
+        while (response_id := self.hearing.playing(now)) is not None:
+            for turn in (self.turn, self._recent.get(response_id)):
+                record = next((r for r in turn.responses if r.response_id == response_id), None) if turn else None
+                if turn is not None and record is not None:
+                    self._cut_text = turn.user_text or None
+                    self._cut(record, turn, now)
+                    turn.was_interrupted = True
+                    if turn is not self.turn or turn.is_closing:
+                        self._do.append(AmendTurn(turn))
+                    break
+            else:
+                self.hearing.cut(response_id, now)
+                self._do.append(CutSpeech(response_id, new.id))
+
+    def _cut(self, record: ResponseRecord, turn: Turn, now: float) -> None:
+        self.hearing.cut(record.response_id, now)
+        record.heard = self.hearing.heard_text(record.response_id, now)
+        self._do.append(CutSpeech(record.response_id, turn.id))
+
+    def _take_final(self, final: Transcript, now: float) -> None:
+        if not final.text.strip():
+            return
+        turn = self.turn
+        if turn.final is not None and turn.window_open:
+            self._waiting.append(final)  # a second final inside a window waits and opens the next turn
+            return
+        if turn.final is not None or (turn.responses and not turn.has_interim):
+            self._barge_in(self._synthetic_interim(final), now)
+            self._waiting.append(final)
+            return
+        if not turn.has_interim:
+            self._begin(turn, now)
+            self._open_utterance(self._synthetic_interim(final), turn, now)
+        self._owed = max(0, self._owed - 1)
+        self._speaking_since = None
+        self._cut_text = None
+        turn.final = final
+        turn.final_deadline = None
+        turn.is_lapsed = False
+        turn.is_asked_again = final.is_synthetic and self._asked_again == final.text
+        self._asked_again = None
+        turn.timing.final_transcript = now
+        self._send(final, turn)
+        if turn.is_cut:
+            return
+        if turn.responses and not turn.window_open:
+            self._start_legs(turn)
+        else:
+            turn.window_open = True
+            turn.expected_response = final.response_id
+            self._model_at = now
+
+    def _synthetic_interim(self, final: Transcript) -> Transcript:
+        return Transcript(INTERIM_SENTINEL, is_interim=True, is_synthetic=True, provider=final.provider)
+
+    def _lapse_at(self) -> float | None:
+        if not self.front.waits_for_words:
+            return None
+        if self._speaking_since is not None:
+            return self._speaking_since + self.limits.utterance_limit
+        return self._user_at + self.limits.interim_lapse
+
+    def _lapse(self, now: float) -> None:
+        """No words came of it: it was a cough, or the user thought better of it."""
+        self._speaking_since = None
+        if self.front is not self.turn:
+            self._user_at = now  # the old turn is still closing: ask when it has
+            return
+        self.turn.is_lapsed = True
+        if self._cut_text is not None and not self._input_ended:
+            self._asked_again = self._cut_text
+            self._owed += 1
+            self._do.append(AskAgain(self._cut_text))
+        self._cut_text = None
+
+    # --- the model's side
+
+    def _renamed(self, element: RealtimeElement) -> RealtimeElement:
+        """What a model says after its response ended idle is carried on under a new response id."""
+        if not isinstance(element, Token | Text | SpeechItem | ResponseEnd | ToolEvent):
+            return element
+        status = self._ended.get(element.response_id)
+        renamed = self._carried_on.get(element.response_id)
+        if renamed is None and status is ResponseStatus.IDLE and not isinstance(element, ResponseEnd | ToolEvent):
+            renamed = self.new_id("response")
+            _remember(self._carried_on, element.response_id, renamed, self.limits.remembered_responses)
+        return element if renamed is None else attrs.evolve(element, response_id=renamed)
+
+    def _take_content(self, element: Token | Text | SpeechItem, now: float) -> None:
+        if element.response_id in self._ended:
+            return
+        turn = self.turn
+        if turn.response is not None and turn.response.response_id != element.response_id:
+            self._hold(element)
+            return
+        self._begin(turn, now)
+        record = self._open_response(turn, element.response_id)
+        turn.window_open = True
+        self._model_at = now
+        match element:
+            case SpeechItem():
+                if turn.timing.first_audio is None:
+                    turn.timing.first_audio = now
+                turn.timing.last_audio = now
+                self._send(element, turn)
+            case Token():
+                self._note_text(turn, now)
+                self._send(element, turn)
+                if self.assembler is not None:
+                    self._say(self.assembler.feed(element.text), record, turn)
+            case Text():
+                self._note_text(turn, now)
+                record.sentences.append(element.text)
+                self._send(element, turn)
+
+    def _note_text(self, turn: Turn, now: float) -> None:
+        if turn.timing.first_text is None:
+            turn.timing.first_text = now
+        turn.timing.last_text = now
+
+    def _say(self, sentences: list[str], record: ResponseRecord, turn: Turn) -> None:
+        for sentence in sentences:
+            record.sentences.append(sentence)
+            self._send(Text(sentence, record.response_id), turn)
+
+    def _take_response_end(self, end: ResponseEnd, now: float) -> None:
+        if end.response_id in self._ended:
+            return
+        turn = self.turn
+        if turn.response is not None:
+            if turn.response.response_id != end.response_id:
+                self._hold(end)
+                return
+        elif not turn.window_open or turn.expected_response not in ("", end.response_id):
+            _remember(self._ended, end.response_id, end.status, self.limits.remembered_responses)
+            return
+        record = self._open_response(turn, end.response_id)
+        self._model_at = now
+        self._end_response(record, end.status, turn, is_synthetic=end.is_synthetic)
+        self._after_response(turn, now)
+
+    def _end_idle_response(self, now: float) -> None:
+        turn = self.turn
+        record = self._open_response(turn, turn.expected_response)
+        self._end_response(record, ResponseStatus.IDLE, turn, is_synthetic=True)
+        self._after_response(turn, now)
+
+    def _open_response(self, turn: Turn, response_id: str) -> ResponseRecord:
+        if turn.response is None:
+            turn.response = ResponseRecord(response_id or self.new_id("response"))
+            turn.responses.append(turn.response)
+        return turn.response
+
+    def _end_response(self, record: ResponseRecord, status: ResponseStatus, turn: Turn, *, is_synthetic: bool) -> None:
+        if self.assembler is not None:
+            self._say(self.assembler.flush(), record, turn)
+        record.status = status
+        _remember(self._ended, record.response_id, status, self.limits.remembered_responses)
+        self._send(ResponseEnd(record.response_id, status, is_synthetic=is_synthetic), turn)
+        turn.response = None
+        if turn.expected_response in ("", record.response_id):
+            turn.window_open = False
+            turn.expected_response = ""
+        self._do.append(ResponseOver(record, turn))
+
+    def _after_response(self, turn: Turn, now: float) -> None:
+        if turn.window_open:
+            return
+        if turn.final is not None:
+            if turn.legs is Legs.NONE:
+                self._start_legs(turn)
+        elif turn.has_interim:
+            turn.final_deadline = now + self.limits.idle_response_end
+
+    def _idle_at(self) -> float | None:
+        """When silence ends the open response; a running tool is no silence (case C06)."""
+        turn = self.turn
+        if not turn.window_open or turn.is_cut or turn.is_closing:
+            return None
+        if any(event.owner is ToolOwner.MODEL for event in self._running(turn)):
+            return None
+        return self._model_at + self.limits.idle_response_end
+
+    def _running(self, turn: Turn) -> list[ToolEvent]:
+        return [turn.tools[call_id] for call_id in turn.open_calls if call_id in turn.tools]
+
+    def _start_legs(self, turn: Turn) -> None:
+        turn.legs = Legs.RUNNING
+        self._do.append(StartLegs(turn))
+
+    def _take_tool(self, event: ToolEvent, now: float) -> None:
+        turn = self.turn
+        self._model_at = now
+        if event.phase is ToolPhase.START:
+            if event.owner is ToolOwner.MODEL:
+                if event.response_id in self._ended:
+                    return  # the runner settles it; a call of a dead response was never shown
+                self._begin(turn, now)
+                self._open_response(turn, event.response_id)
+                turn.window_open = True
+            turn.open_calls[event.call_id] = event.on_interruption
+            turn.parameters[event.call_id] = event
+        else:
+            turn.open_calls.pop(event.call_id, None)
+        turn.tools[event.call_id] = event
+        self._send(event, turn)
+
+    # --- common
+
+    def _begin(self, turn: Turn, now: float) -> None:
+        if turn.started_at is None:
+            turn.started_at = now
+
+    def _drop_text(self) -> None:
+        if self.assembler is not None:
+            self.assembler.drop()
+
+    def _send(self, element: RealtimeElement, turn: Turn) -> None:
+        self._do.append(Send(element, turn.id))
+
+    def _end_session(self, goodbye: str | None) -> None:
+        self._is_over = True
+        self._waiting.clear()
+        self._do.append(EndSession(goodbye))
+
+    def _settle(self, now: float) -> list[Do]:
+        """Close the turn when nothing of it is open any more."""
+        turn = self.turn
+        if not turn.is_closing and self._may_close(turn, now):
+            if turn.is_worth_storing:
+                turn.is_closing = True
+                self._do.append(CloseTurn(turn))
+            elif turn.is_cut:  # only a noise was in it
+                self.turn = self._next or self._new_turn()
+                self._next = None
+                self._drain(now)
+                return self._settle(now)
+        if not turn.is_closing and not turn.is_cut and self._waiting:
+            before = len(self._waiting)
+            self._drain(now)
+            if len(self._waiting) < before:
+                return self._settle(now)
+        do, self._do = self._do, []
+        return do
+
+    def _may_close(self, turn: Turn, now: float) -> bool:
+        if turn.open_calls or turn.legs is Legs.RUNNING:
+            return False
+        final_may_come = turn.final_deadline is not None and now < turn.final_deadline and not self._input_ended
+        if turn.is_cut:
+            return not final_may_come
+        if turn.window_open or final_may_come:
+            return False
+        if turn.legs is Legs.OVER:
+            return True
+        return bool(turn.responses) and turn.final is None
+
+
+def _remember(memory: "OrderedDict[str, V]", key: str, value: V, limit: int) -> None:
+    memory[key] = value
+    while len(memory) > limit:
+        memory.popitem(last=False)

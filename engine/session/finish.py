@@ -1,0 +1,102 @@
+"""What happens when a session has ended, however it ended (SPEC L6, L16; DESIGN section 3, law 8).
+
+All of it is shielded from the cancellation that may have ended the session, and bounded; each part is fenced from the others.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVarTuple
+
+import trio
+
+from engine.elements import OutCommand, ResponseStatus
+from engine.errors import RemoteError
+from engine.interfaces import Context
+from engine.pipeline.line import ClientLine
+from engine.pipeline.turn import TurnPipeline
+from engine.protocol.usage import ActivityMeter
+from engine.session.services import Services
+from engine.session.start import PreparedSession, SessionEnd
+from engine.store.documents import UsageDocument
+
+logger = logging.getLogger(__name__)
+
+Arguments = TypeVarTuple("Arguments")
+
+
+async def finish_session(
+    prepared: PreparedSession,
+    turns: TurnPipeline,
+    meter: ActivityMeter,
+    line: ClientLine,
+    services: Services,
+    end: SessionEnd,
+) -> None:
+    """Close the open turn, save, write the usage record, run the disconnect hook, tell the client. Takes `cleanup_seconds`
+    at most, and returns in that time whatever hangs."""
+    context = prepared.context
+    with trio.move_on_after(services.settings.cleanup_seconds, shield=True) as limit:
+        status = ResponseStatus.FAILED if end.error else ResponseStatus.CANCELLED
+        await fenced("closing the turn", turns.abandon, status)
+        meter.activity(trio.current_time())
+        async with trio.open_nursery() as legs:
+            legs.start_soon(fenced, "saving the session", _save, context, turns, services, end)
+            legs.start_soon(fenced, "the usage record", _write_usage, prepared, turns, meter, services)
+            legs.start_soon(fenced, "on_session_disconnect", prepared.manager.on_session_disconnect, context)
+    if limit.cancelled_caught:
+        seconds = services.settings.cleanup_seconds
+        logger.error("session %s: the clean-up was not over in %g s and was stopped", end.session_id, seconds)
+    if turns.writer.unsaved:
+        logger.error("session %s: %d turns could not be saved", end.session_id, turns.writer.unsaved)
+    announce_end(line, end)
+
+
+def announce_end(line: ClientLine, end: SessionEnd) -> None:
+    """The session's last element."""
+    parameters = {"sessionId": end.session_id, "state": end.state.value, "reason": end.reason}
+    try:
+        line.put_output(OutCommand("session-end", parameters))
+    except RemoteError:
+        logger.debug("session %s: its client is lost", end.session_id)
+
+
+async def fenced(name: str, leg: Callable[[*Arguments], Awaitable[None]], *args: *Arguments) -> None:
+    """Run one leg; its failure is logged and stops no other."""
+    try:
+        await leg(*args)
+    except Exception:
+        logger.exception("%s failed", name)
+
+
+async def _save(context: Context, turns: TurnPipeline, services: Services, end: SessionEnd) -> None:
+    context.session = context.session.model_copy(
+        update={
+            "state": end.state,
+            "end_reason": end.reason,
+            "turn_count": turns.turn_count,
+            "updated_at": services.environment.wall_clock(),
+        }
+    )
+    await services.store.save_session(context.session)
+
+
+async def _write_usage(
+    prepared: PreparedSession, turns: TurnPipeline, meter: ActivityMeter, services: Services
+) -> None:
+    context, usage = prepared.context, prepared.session.usage
+    await services.store.save_usage(
+        UsageDocument(
+            id=services.environment.new_id("usage"),
+            session_id=context.session.id,
+            provider=context.properties.provider,
+            project_ref=context.project_ref,
+            agent=context.session.agent,
+            test_mode=context.session.test_mode,
+            active_seconds=round(meter.active_seconds, 3),
+            input_tokens=usage.input,
+            output_tokens=usage.output,
+            cached_tokens=usage.cached,
+            turns=turns.turn_count - prepared.stored_turns,
+            created_at=services.environment.wall_clock(),
+        )
+    )
