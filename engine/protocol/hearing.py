@@ -66,6 +66,11 @@ class Hearing:
         response = self._open(response_id)
         response.queued_ms = max(response.sent_ms, response.queued_ms - ms)
 
+    def queued_ms(self, response_id: str) -> float:
+        """How much speech of a response was queued so far."""
+        response = self._responses.get(response_id)
+        return 0.0 if response is None else response.queued_ms
+
     # what leaves it
 
     def sentence_sent(self, response_id: str) -> None:
@@ -153,12 +158,33 @@ class Hearing:
             return " ".join(sentence.text for sentence in response.sentences if sentence.is_sent)
         heard = self._heard(response, now)
         words: list[str] = []
-        ends = [sentence.start_ms for sentence in response.sentences[1:]] + [response.queued_ms]
-        for sentence, end in zip(response.sentences, ends, strict=True):
-            if heard >= end > sentence.start_ms:
+        for sentence, start, end in _spans(response):
+            if heard >= end > start:
                 words.append(sentence.text)
-            elif heard > sentence.start_ms:
+            elif heard > start:
                 spoken = sentence.text.split()
-                share = (heard - sentence.start_ms) / (end - sentence.start_ms)
-                words.extend(spoken[: int(len(spoken) * share)])
+                words.extend(spoken[: int(len(spoken) * (heard - start) / (end - start))])
         return " ".join(words)
+
+
+def _spans(response: _Response) -> list[tuple[_Sentence, float, float]]:
+    """Each sentence with where its audio begins and ends. Sentences known to begin at one place, as their text came ahead of
+    the speech, share what follows by their length."""
+    spans: list[tuple[_Sentence, float, float]] = []
+    sentences = response.sentences
+    first = 0
+    while first < len(sentences):
+        start = sentences[first].start_ms
+        last = first
+        while last + 1 < len(sentences) and sentences[last + 1].start_ms <= start:
+            last += 1
+        end = sentences[last + 1].start_ms if last + 1 < len(sentences) else max(response.queued_ms, start)
+        group = sentences[first : last + 1]
+        characters = sum(len(sentence.text) for sentence in group) or 1
+        at = start
+        for sentence in group:
+            until = at + (end - start) * len(sentence.text) / characters
+            spans.append((sentence, at, until))
+            at = until
+        first = last + 1
+    return spans

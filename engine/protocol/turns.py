@@ -257,6 +257,8 @@ class TurnMachine:
     _ended: OrderedDict[str, ResponseStatus] = attrs.field(factory=OrderedDict[str, ResponseStatus], init=False)
     _carried_on: OrderedDict[str, str] = attrs.field(factory=OrderedDict[str, str], init=False)
     _recent: OrderedDict[str, Turn] = attrs.field(factory=OrderedDict[str, Turn], init=False)
+    _sentence_from: float = attrs.field(default=0.0, init=False)
+    """Where in the response's speech the sentence being assembled begins: where its first token came."""
     _model_at: float = attrs.field(default=0.0, init=False)
     _user_at: float = attrs.field(default=0.0, init=False)
     _speaking_since: float | None = attrs.field(default=None, init=False)
@@ -565,7 +567,7 @@ class TurnMachine:
             turn.was_interrupted = True
             record = self._open_response(turn, turn.expected_response)
             if self.assembler is not None and self.assembler.pending.strip():
-                self.hearing.sentence_queued(record.response_id, self.assembler.pending.strip())
+                self.hearing.sentence_queued(record.response_id, self.assembler.pending.strip(), self._sentence_from)
                 record.sentences.append(self.assembler.pending.strip())
             self._drop_text()
             self._cut(record, turn, now)
@@ -698,6 +700,8 @@ class TurnMachine:
                 self._note_text(turn, now)
                 self._send(element, turn)
                 if self.assembler is not None:
+                    if not self.assembler.pending:
+                        self._sentence_from = self.hearing.queued_ms(record.response_id)
                     self._say(self.assembler.feed(element.text), record, turn)
             case Text():
                 self._note_text(turn, now)
@@ -712,7 +716,8 @@ class TurnMachine:
     def _say(self, sentences: list[str], record: ResponseRecord, turn: Turn) -> None:
         for sentence in sentences:
             record.sentences.append(sentence)
-            self._send(Text(sentence, record.response_id), turn)
+            self._send(Text(sentence, record.response_id, self._sentence_from), turn)
+            self._sentence_from = self.hearing.queued_ms(record.response_id)
 
     def _take_response_end(self, end: ResponseEnd, now: float) -> None:
         if end.response_id in self._ended:

@@ -1,0 +1,225 @@
+"""A whole connection on a stage: real engine, scripted model and client, virtual time.
+
+async with open_stage() as stage:
+    stage.model.session.say(final("hello"), ...)
+    await trio.sleep(2)
+    assert stage.client.sentences == [...]
+"""
+
+import itertools
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import attrs
+import trio
+import trio.testing
+
+from engine.config import PipelineConfiguration, RealtimeProperties, Settings
+from engine.interfaces import (
+    Agent,
+    Context,
+    ElementFilter,
+    Emit,
+    Environment,
+    InteractionManager,
+    PlanningManager,
+    RealtimeModel,
+    Recognizer,
+    Steer,
+    Store,
+    SystemPrompt,
+    ToolBox,
+    TurnInput,
+    TurnInteractionManager,
+)
+from engine.pipeline.line import ClientLine
+from engine.protocol.hearing import Hearing
+from engine.protocol.inbox import Inbox
+from engine.protocol.outbox import Outbox
+from engine.session.services import Services
+from engine.session.windowing import ConnectionEnd, run_connection
+from engine.store.memory import MemoryStore
+from engine.testing.scripted import ScriptedClient, ScriptedModel, ScriptedProperties
+
+EPOCH = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+"""The wall clock at virtual time 0."""
+
+
+def scripted_environment(seed: int = 0) -> Environment:
+    """Counted ids, a wall clock that follows Trio's clock, seeded randomness."""
+    counters: dict[str, itertools.count[int]] = {}
+
+    def new_id(kind: str) -> str:
+        return f"{kind}-{next(counters.setdefault(kind, itertools.count(1)))}"
+
+    return Environment(lambda: EPOCH + timedelta(seconds=trio.current_time()), new_id, Random(seed))
+
+
+@attrs.frozen
+class ScriptedAgent:
+    """An agent with nothing but what the engine needs."""
+
+    ref: str = "tester"
+    name: str = "Tester"
+    published: bool = True
+    realtime_configuration_id: str = "scripted"
+    recording: bool = False
+    show_steering: bool = True
+    max_session_minutes: float | None = None
+    user_idle_seconds: float | None = None
+
+
+@attrs.define(eq=False)
+class ScriptedManager(TurnInteractionManager):
+    """A manager whose hooks write down that they ran; a test may give it a tool box, a planner and delays."""
+
+    setups = frozenset({"agent", "realtime", "realtime-preview"})
+
+    tool_box: ToolBox | None = None
+    planner: PlanningManager | None = None
+    extraction_seconds: float = 0.0
+    disconnect_seconds: float = 0.0
+    ran: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]], init=False)
+    contexts: list[Context] = attrs.field(factory=list[Context], init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.planner is not None:
+            self.planning_manager = self.planner
+
+    def note(self, what: str) -> None:
+        self.ran.append((trio.current_time(), what))
+
+    async def get_system_prompt(self, context: Context, model: RealtimeModel) -> SystemPrompt:
+        await trio.lowlevel.checkpoint()
+        return SystemPrompt("Be brief.", "scripted")
+
+    def get_tool_box(self, context: Context) -> ToolBox:
+        return self.tool_box if self.tool_box is not None else super().get_tool_box(context)
+
+    async def on_session_start(self, context: Context) -> None:
+        self.contexts.append(context)
+        await trio.lowlevel.checkpoint()
+
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        try:
+            await trio.sleep(self.extraction_seconds)
+        except trio.Cancelled:
+            self.note(f"extraction of {turn.text!r} cancelled")
+            raise
+        self.note(f"extracted {turn.text!r}")
+
+    async def turn_end(self, context: Context, steer: Steer) -> None:
+        await trio.lowlevel.checkpoint()
+        self.note("turn_end")
+
+    async def on_session_disconnect(self, context: Context) -> None:
+        await trio.sleep(self.disconnect_seconds)
+        self.note("disconnected")
+
+
+@attrs.define(eq=False)
+class ScriptedCatalog:
+    """One agent and its configuration."""
+
+    agent_: ScriptedAgent
+    properties: RealtimeProperties
+
+    def published_agents(self) -> Sequence[Agent]:
+        return [self.agent_]
+
+    def agent(self, ref: str) -> tuple[Agent, str] | None:
+        return (self.agent_, "test") if ref == self.agent_.ref else None
+
+    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
+        return self.properties if configuration_id == self.agent_.realtime_configuration_id else None
+
+
+@attrs.define(eq=False)
+class Stage:
+    """What a test works with."""
+
+    client: ScriptedClient
+    model: ScriptedModel
+    manager: ScriptedManager
+    store: Store
+    services: Services
+    recognizer: Recognizer | None
+    connection: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    end: ConnectionEnd | None = None
+    ended_at: float | None = None
+    over: trio.Event = attrs.field(factory=trio.Event)
+
+    def vanish(self) -> None:
+        """The client's socket is gone."""
+        self.connection.cancel(reason="the client vanished")
+
+
+def open_line(settings: Settings, *, text_only: bool = False) -> ClientLine:
+    """A line with the settings' bounds."""
+    outbox = Outbox(Hearing(text_only), settings.outbox_speech_seconds * 1000, settings.outbox_elements)
+    return ClientLine(Inbox(settings.inbox_bytes, settings.inbox_elements), outbox)
+
+
+@asynccontextmanager
+async def open_stage(
+    *,
+    model: ScriptedModel | None = None,
+    manager: ScriptedManager | None = None,
+    managers: Sequence[InteractionManager] | None = None,
+    agent: ScriptedAgent | None = None,
+    recognizer: Recognizer | None = None,
+    turnless: bool = False,
+    settings: Settings | None = None,
+    store: Store | None = None,
+    environment: Environment | None = None,
+    filters: Sequence[ElementFilter] = (),
+    owner: str = "device:test",
+    seconds_per_element: float = 0.0,
+    **configuration: Any,
+) -> AsyncGenerator[Stage]:
+    """One connection with a session for `agent:tester`, started and ready. Leaving ends it: by then nothing of it may run.
+
+    `configuration` are fields of `PipelineConfiguration`; input is at 24 kHz unless they say otherwise.
+    """
+    model = model or ScriptedModel()
+    manager = manager or ScriptedManager()
+    settings = settings or Settings()
+    store = store or MemoryStore()
+    agent = agent or ScriptedAgent()
+    stt = "Scripted" if recognizer is not None else "None"
+    services = Services(
+        settings=settings,
+        catalog=ScriptedCatalog(agent, ScriptedProperties(stt_provider=stt, turnless=turnless)),
+        store=store,
+        environment=environment or scripted_environment(),
+        models={"Scripted": model},
+        managers=managers or [manager],
+        recognizers={"Scripted": lambda _: recognizer},
+        filters=filters,
+    )
+    fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
+    wishes = PipelineConfiguration(**(fields | configuration))
+    line = open_line(settings, text_only=wishes.text_only)
+    stage = Stage(ScriptedClient(line), model, manager, store, services, recognizer)
+
+    async def connect() -> None:
+        with stage.connection:
+            stage.end = await run_connection(wishes, line, services, owner=owner)
+        stage.ended_at = trio.current_time()
+        stage.over.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connect, name="connection")
+        nursery.start_soon(_listen, stage.client, seconds_per_element, name="client")
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            yield stage
+        finally:
+            stage.connection.cancel(reason="the stage is closed")
+
+
+async def _listen(client: ScriptedClient, seconds_per_element: float) -> None:
+    await client.listen(seconds_per_element=seconds_per_element)
