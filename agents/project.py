@@ -1,0 +1,94 @@
+"""Project files on disk as what there is to talk to (protocol page, section 5)."""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from agents.checks import CheckedFile, Components, Fault, FilePath, check_projects
+from agents.definitions import AnyAgent, ProjectFile, RelationalAgent, TemplatableAgent, Template
+from agents.templates import apply_template
+from engine.config import RealtimeProperties
+from engine.errors import ConfigurationError
+from engine.interfaces import Agent
+
+INSTALLED = Components()
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class ProjectCatalog:
+    """The loaded projects, in the order of the files. Implements `engine.interfaces.Catalog`."""
+
+    projects: tuple[ProjectFile, ...]
+    _agents: Mapping[str, tuple[AnyAgent, str]]
+    """By ref, in the order of the files, templates applied."""
+    _properties: Mapping[str, RealtimeProperties]
+
+    def published_agents(self) -> Sequence[Agent]:
+        public = {file.project.ref for file in self.projects if file.project.access == "public"}
+        return [agent for agent, project in self._agents.values() if agent.published and project in public]
+
+    def agent(self, ref: str) -> tuple[Agent, str] | None:
+        return self._agents.get(ref)
+
+    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
+        return self._properties.get(configuration_id)
+
+
+def load_projects(paths: Iterable[FilePath], *, components: Components = INSTALLED) -> ProjectCatalog:
+    """Load project files. Modules beside a file can be imported from then on: its agents' tools may be there.
+
+    Raises:
+        ConfigurationError: something is wrong with them; the message names every file and line.
+    """
+    files = check_projects(paths, components)
+    faults = [fault for file in files for fault in file.faults]
+    if fatal := [str(fault) for fault in faults if fault.fatal]:
+        raise ConfigurationError("\n".join(["the project files cannot be loaded:", *fatal]))
+    for fault in faults:
+        logger.warning("%s", fault)
+    agents: dict[str, tuple[AnyAgent, str]] = {}
+    properties: dict[str, RealtimeProperties] = {}
+    for file in files:
+        project = _parsed(file)
+        refs = {agent.ref for agent in project.agents}
+        for agent in project.agents:
+            agents[agent.ref] = _finish(agent, project.templates, refs), project.project.ref
+        properties.update(file.properties)
+    return ProjectCatalog(tuple(map(_parsed, files)), agents, properties)
+
+
+def check_files(paths: Iterable[FilePath], *, components: Components = INSTALLED) -> list[Fault]:
+    """All that is wrong with project files, in the order of files and lines; empty when nothing is.
+
+    The agents' tools are imported for it, as serving would: that runs the modules they are in.
+    """
+    return [fault for file in check_projects(paths, components) for fault in file.faults]
+
+
+def _parsed(file: CheckedFile) -> ProjectFile:
+    if file.project is None:
+        raise AssertionError(f"{file.path} has no faults and no project")
+    return file.project
+
+
+def _finish(agent: AnyAgent, templates: Sequence[Template], refs: set[str]) -> AnyAgent:
+    """The agent as a conversation sees it: its template applied, and only the shared agents that there are (R2, R3)."""
+    if isinstance(agent, TemplatableAgent) and agent.template is not None:
+        agent = apply_template(agent, _template(agent, templates))
+    if isinstance(agent, RelationalAgent):
+        shared = [ref for ref in agent.shared_memory_agent_refs if ref in refs]
+        agent = agent.model_copy(update={"shared_memory_agent_refs": shared})
+    return agent
+
+
+def _template(agent: TemplatableAgent, templates: Sequence[Template]) -> Template:
+    """The pinned revision, else the published one; the checks have found that it is there."""
+    pinned = agent.template_revision
+    return next(
+        template
+        for template in templates
+        if template.ref == agent.template and (template.published if pinned is None else template.revision == pinned)
+    )
