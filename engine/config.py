@@ -33,6 +33,15 @@ class RealtimeProperties(CamelModel):
     """Hz, of the speech the model makes and of the audio it is given."""
     temperature: float = Field(default=0.8, ge=0, le=2)
     gender: Gender | None = None
+    stt: dict[str, Any] = Field(default_factory=dict)
+    """The engine's recognizer's own settings: model, baseUrl, apiKey, …"""
+    turn_detection: dict[str, Any] = Field(default_factory=dict)
+    """When an utterance ends: silenceMs, minSpeechMs, …"""
+
+    @property
+    def recognition(self) -> dict[str, Any]:
+        """What the engine's recognizer is made from."""
+        return {**self.stt, "provider": self.stt_provider, "turnDetection": self.turn_detection}
 
     @property
     def is_turnless(self) -> bool:

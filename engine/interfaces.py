@@ -534,7 +534,8 @@ class Store(ABC):
 
     @abstractmethod
     async def append_turns(self, turns: Sequence[TurnDocument]) -> None:
-        """All or nothing, in one write."""
+        """All or nothing, in one write. A turn written again under its id replaces the earlier one: a later barge-in may show
+        that less of it was heard."""
 
     @abstractmethod
     async def get_turns(self, session_id: str, *, limit: int, last: bool = False) -> list[TurnDocument]:

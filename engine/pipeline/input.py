@@ -63,9 +63,12 @@ class SessionInputs:
     sample_rate: int
     """Hz, of the audio the recognizer or the model wants."""
     save_rating: SaveRating
+    deaf: str = ""
+    """Why audio cannot be taken in; empty when it can."""
     filters: Sequence[ElementFilter] = ()
     _carry: SampleCarry = attrs.field(factory=SampleCarry, init=False)
     _resampler: Resampler = attrs.field(init=False)
+    _told_deaf: bool = attrs.field(default=False, init=False)
     _images: list[Image] = attrs.field(factory=list[Image], init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -97,7 +100,11 @@ class SessionInputs:
         return InputAudio(pcm) if pcm else None
 
     async def _send_audio(self, audio: InputAudio) -> None:
-        if self.recognizer_audio is not None:
+        if self.deaf:
+            if not self._told_deaf:
+                self._told_deaf = True
+                self._refuse(ErrorCode.RECOGNITION_FAILED, self.deaf)
+        elif self.recognizer_audio is not None:
             await self.recognizer_audio.send(audio)
         else:
             await self.model_inputs.send(audio)

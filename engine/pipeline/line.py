@@ -7,10 +7,21 @@ the outbox is synchronous: a session never waits for its client (DESIGN section 
 import attrs
 import trio
 
+from engine.config import PipelineConfiguration, Settings
 from engine.elements import InputElement, OutputElement, SpeechCut
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
 from engine.protocol.outbox import Outbox
+
+
+def open_line(configuration: PipelineConfiguration, settings: Settings) -> "ClientLine":
+    """The line of one connection, with the bounds of the settings."""
+    outbox = Outbox(
+        Hearing(text_only=configuration.text_only),
+        max_speech_ms=settings.outbox_speech_seconds * 1000,
+        max_elements=settings.outbox_elements,
+    )
+    return ClientLine(Inbox(settings.inbox_bytes, settings.inbox_elements), outbox)
 
 
 @attrs.define(eq=False)

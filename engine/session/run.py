@@ -10,7 +10,7 @@ import trio
 
 from engine.config import PipelineConfiguration
 from engine.elements import OutCommand, OutError, RealtimeElement
-from engine.errors import ErrorCode, RealtimeException, RemoteError, Whose
+from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError, Whose
 from engine.interfaces import RecognizerInput, SessionInput, StoreError
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
@@ -63,6 +63,12 @@ async def run_session(
     except RemoteError as error:
         await _save_unstarted(document, services, error.message)
         return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, error.message, error))
+    except LocalError as exc:
+        logger.error("session %s could not be started: %s", document.id, exc)
+        message = "This agent is not completely configured on this server; its log says what is missing."
+        fault = RealtimeException(ErrorCode.PROVIDER_UNAVAILABLE, message, whose=Whose.SERVER)
+        await _save_unstarted(document, services, fault.message)
+        return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault))
     except Exception:
         logger.exception("session %s could not be started", document.id)
         fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be started.", whose=Whose.SERVER)
@@ -204,6 +210,7 @@ class Conversation:
             model_inputs=self._inputs,
             recognizer_audio=audio,
             sample_rate=rate,
+            deaf=prepared.deaf,
             save_rating=self._save_rating,
             filters=self.services.filters,
         )

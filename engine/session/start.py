@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from engine.config import PipelineConfiguration, RealtimeProperties
-from engine.errors import ErrorCode, NotFoundError, RealtimeException, RemoteError, Whose
+from engine.errors import ConfigurationError, ErrorCode, NotFoundError, RealtimeException, RemoteError, Whose
 from engine.interfaces import (
     Agent,
     Context,
@@ -44,6 +44,9 @@ class PreparedSession:
     tool_box: ToolBox
     session: RealtimeSession
     recognizer: Recognizer | None
+    """The engine's own recognition; None when the model recognizes by itself, or when there is none."""
+    deaf: str
+    """Why audio cannot be taken in; empty when it can."""
     history: tuple[Message, ...]
     stored_turns: int
     warnings: tuple[str, ...]
@@ -148,8 +151,10 @@ def _assemble(
     warnings = context.configuration.warnings
     if context.content is not None and context.configuration.realtime_configuration_id:
         warnings = (*warnings, "realtimeConfigurationId is ignored: an agent has its own.")
-    recognizer = _recognizer(context.properties, services)
-    return PreparedSession(context, manager, model, tool_box, session, recognizer, history, stored, warnings)
+    recognizer, deaf = _recognizer(context.properties, services)
+    if deaf:
+        warnings = (*warnings, deaf)
+    return PreparedSession(context, manager, model, tool_box, session, recognizer, deaf, history, stored, warnings)
 
 
 def resolve(configuration: PipelineConfiguration, services: Services) -> tuple[Agent | None, str, RealtimeProperties]:
@@ -203,15 +208,20 @@ def find_manager(key: str, agent: Agent | None, services: Services) -> TurnInter
     return chosen
 
 
-def _recognizer(properties: RealtimeProperties, services: Services) -> Recognizer | None:
-    if properties.stt_provider == NO_RECOGNITION:
-        return None
-    factory = services.recognizers.get(properties.stt_provider)
-    if factory is None:
-        message = f"The speech recognition {properties.stt_provider} is not installed on this server."
-        raise RemoteError(ErrorCode.RECOGNITION_FAILED, message, whose=Whose.SERVER)
-    recognizer: Recognizer = factory(properties.model_dump(by_alias=True))
-    return recognizer
+def _recognizer(properties: RealtimeProperties, services: Services) -> tuple[Recognizer | None, str]:
+    """The engine's recognition, or why there is none: a conversation can still be typed without it."""
+    name = properties.stt_provider
+    if name == NO_RECOGNITION:
+        return None, ""
+    factory = services.recognizers.get(name)
+    try:
+        if factory is None:
+            raise ConfigurationError(f"the recognizer {name!r} is not installed")
+        recognizer: Recognizer = factory(properties.recognition)
+    except ConfigurationError as exc:
+        logger.error("speech is not recognized: %s", exc)
+        return None, f"Speech is not recognized on this server: {name} is not available. Typing works."
+    return recognizer, ""
 
 
 async def _save(document: SessionDocument, services: Services) -> None:

@@ -10,7 +10,9 @@ from engine.pipeline.line import ClientLine
 from engine.pipeline.turn import TurnPipeline
 from engine.protocol.idle_user import IdleStep, IdleUser
 
-ASK_WHETHER_THERE = "The user is silent. Ask in one short sentence, in the user's language, whether they are still there."
+ASK_WHETHER_THERE = (
+    "The user is silent. Ask in one short sentence, in the user's language, whether they are still there."
+)
 
 
 async def watch_length(context: Context, turns: TurnPipeline, line: ClientLine, settings: Settings) -> None:

@@ -103,7 +103,7 @@ class UsageDocument(CamelModel):
     project_ref: str = ""
     agent: str = ""
     test_mode: bool = False
-    active_seconds: float = 0.0
+    active_seconds: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0

@@ -175,7 +175,9 @@ def _put_session(connection: sqlite3.Connection, document: SessionDocument) -> N
 
 
 def _append_turns(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, int, str]]) -> None:
-    connection.executemany("INSERT INTO turns VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
+    connection.executemany(
+        "INSERT INTO turns VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document", rows
+    )
 
 
 def _turns(connection: sqlite3.Connection, session_id: str, limit: int, last: bool) -> list[TurnDocument]:

@@ -47,7 +47,7 @@ class MemoryStore(Store):
         rows = [(turn.session_id, (turn.index, turn.id, turn.model_dump_json(by_alias=True))) for turn in turns]
         await self.check()
         for session_id, row in rows:
-            self._turns[session_id].setdefault(row[1], row)
+            self._turns[session_id][row[1]] = row
 
     async def get_turns(self, session_id: str, *, limit: int, last: bool = False) -> list[TurnDocument]:
         await self.check()

@@ -35,10 +35,7 @@ from engine.interfaces import (
     TurnInput,
     TurnInteractionManager,
 )
-from engine.pipeline.line import ClientLine
-from engine.protocol.hearing import Hearing
-from engine.protocol.inbox import Inbox
-from engine.protocol.outbox import Outbox
+from engine.pipeline.line import open_line
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd, run_connection
 from engine.store.memory import MemoryStore
@@ -157,12 +154,6 @@ class Stage:
         self.connection.cancel(reason="the client vanished")
 
 
-def open_line(settings: Settings, *, text_only: bool = False) -> ClientLine:
-    """A line with the settings' bounds."""
-    outbox = Outbox(Hearing(text_only), settings.outbox_speech_seconds * 1000, settings.outbox_elements)
-    return ClientLine(Inbox(settings.inbox_bytes, settings.inbox_elements), outbox)
-
-
 @asynccontextmanager
 async def open_stage(
     *,
@@ -202,7 +193,7 @@ async def open_stage(
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
     wishes = PipelineConfiguration(**(fields | configuration))
-    line = open_line(settings, text_only=wishes.text_only)
+    line = open_line(wishes, settings)
     stage = Stage(ScriptedClient(line), model, manager, store, services, recognizer)
 
     async def connect() -> None:

@@ -162,10 +162,10 @@ async def test_repeating_an_append_is_success(store: Store) -> None:
     assert await store.get_turns("s1", limit=10) == [turn(0), turn(1), turn(2)]
 
 
-async def test_a_turn_once_stored_is_not_changed(store: Store) -> None:
-    await store.append_turns([turn(0, text="first")])
-    await store.append_turns([turn(0, text="second")])
-    assert await store.get_turns("s1", limit=10) == [turn(0, text="first")]
+async def test_a_turn_written_again_replaces_what_was_written_of_it(store: Store) -> None:
+    await store.append_turns([turn(0, text="heard in full"), turn(1)])
+    await store.append_turns([turn(0, text="heard in part")])
+    assert await store.get_turns("s1", limit=10) == [turn(0, text="heard in part"), turn(1)]
 
 
 async def test_turns_are_appended_all_or_none(store: Store) -> None:

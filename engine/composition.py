@@ -1,0 +1,85 @@
+"""Putting the parts together: the only place where the world's clock, ids and randomness come in (DESIGN section 3, law 11)."""
+
+import random
+import secrets
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from engine import registry
+from engine.config import Settings
+from engine.errors import ConfigurationError
+from engine.interfaces import Catalog, Environment, InteractionManager, RealtimeModel
+from engine.session.services import Services
+from engine.store.locate import open_store
+
+
+def real_environment() -> Environment:
+    """The wall clock, unguessable ids and true randomness."""
+    return Environment(
+        wall_clock=lambda: datetime.now(UTC),
+        new_id=lambda kind: f"{kind[0]}-{secrets.token_urlsafe(12)}",
+        random=random.Random(secrets.randbits(64)),
+    )
+
+
+def load_catalog(projects: Sequence[Path]) -> Catalog:
+    """The projects of some files; the demo when there are none.
+
+    Raises:
+        ConfigurationError: something is wrong with them; names every file and line.
+    """
+    paths = list(projects) or [registry.load("projects", "demo")]
+    catalog: Catalog = registry.load("projects", "yaml")(paths)
+    return catalog
+
+
+@asynccontextmanager
+async def open_services(
+    *,
+    projects: Iterable[Path | str] = (),
+    store: str = "memory:",
+    settings: Settings | None = None,
+    environment: Environment | None = None,
+) -> AsyncGenerator[Services]:
+    """Everything a session needs, from the installed components; the store is closed on the way out.
+
+    `projects` are project files (none: the demo project), `store` is `memory:`, `sqlite:PATH` or `sqlite:`.
+
+    Raises:
+        ConfigurationError: a project file, the store or a component is not as it has to be; says what to do.
+    """
+    models: dict[str, RealtimeModel] = {name: model() for name, model in registry.load_all("models").items()}
+    managers: list[InteractionManager] = [make() for make in registry.load_all("interaction_managers").values()]
+    catalog = load_catalog([Path(project) for project in projects])
+    recognizers = {name: _part("recognizers", name) for name in registry.names("recognizers")}
+    async with open_store(store) as opened:
+        yield Services(
+            settings=settings or Settings(),
+            catalog=catalog,
+            store=opened,
+            environment=environment or real_environment(),
+            models=models,
+            managers=managers,
+            recognizers=recognizers,
+        )
+
+
+def _part(group: str, name: str) -> "LazyPart":
+    return LazyPart(group, name)
+
+
+class LazyPart:
+    """A part's factory that is imported when it is first used: an engine that nobody talks to costs nothing."""
+
+    def __init__(self, group: str, name: str) -> None:
+        self.group = group
+        self.name = name
+
+    def __call__(self, configuration: object) -> object:
+        """Raises ConfigurationError when the part is not installed or not configured."""
+        factory = registry.load(self.group, self.name)
+        if not callable(factory):
+            raise ConfigurationError(f"{self.name} of {self.group} is not a factory")
+        return factory(configuration)

@@ -1,0 +1,61 @@
+"""The Internal provider: recognition by the engine, any streaming chat model, and speech synthesis, composed (SPEC P8)."""
+
+import json
+from collections import OrderedDict
+from typing import Any, ClassVar
+
+from engine import registry
+from engine.config import RealtimeProperties
+from engine.errors import ConfigurationError
+from engine.interfaces import (
+    ChatModel,
+    Context,
+    PartFactory,
+    RealtimeModel,
+    Synthesizer,
+    SystemPrompt,
+    ToolBox,
+)
+from providers.internal.properties import InternalProperties
+from providers.internal.session import InternalSession
+
+KEPT_PARTS = 64
+"""Parts kept for sessions of the same configuration: a part holds connections or engines, and no session's state."""
+
+
+class InternalRealtimeModel(RealtimeModel):
+    name: ClassVar[str] = "Internal"
+    properties_class: ClassVar[type[RealtimeProperties]] = InternalProperties
+
+    def __init__(self) -> None:
+        self._parts: OrderedDict[str, Any] = OrderedDict()
+
+    def process(
+        self, context: Context, system_prompt: SystemPrompt, tool_box: ToolBox, can_delegate: bool = False
+    ) -> InternalSession:
+        properties = context.properties
+        if not isinstance(properties, InternalProperties):
+            raise ConfigurationError(f"The Internal provider cannot use the properties of {properties.provider}.")
+        chat: ChatModel = self._part("chat_models", properties.chat)
+        synthesizer: Synthesizer | None = None
+        if not context.configuration.text_only:
+            synthesizer = self._part("synthesizers", properties.synthesis)
+        return InternalSession(context, properties, system_prompt, tool_box, chat, synthesizer)
+
+    def _part(self, group: str, configuration: dict[str, Any]) -> Any:
+        """The part of that configuration, made once.
+
+        Raises:
+            ConfigurationError: it is not installed or not configured; says what to do.
+        """
+        key = json.dumps([group, configuration], sort_keys=True, default=str)
+        if key not in self._parts:
+            provider = configuration.get("provider")
+            if not isinstance(provider, str):
+                raise ConfigurationError(f"The configuration of {group.replace('_', ' ')} names no provider.")
+            factory: PartFactory = registry.load(group, provider)
+            self._parts[key] = factory(configuration)
+            if len(self._parts) > KEPT_PARTS:
+                self._parts.popitem(last=False)
+        self._parts.move_to_end(key)
+        return self._parts[key]
