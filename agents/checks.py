@@ -17,7 +17,7 @@ import attrs
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from agents.definitions import KEY_PATTERN, KEY_RULE, ProjectFile
+from agents.definitions import KEY_PATTERN, KEY_RULE, TOOL_PATTERN, ProjectFile
 from agents.finish import FINISH_SESSION
 from agents.located import MAX_BYTES, DocumentError, LocatedDocument, Position, read_located
 from agents.located import Path as DocumentPath
@@ -35,6 +35,7 @@ Raises ConfigurationError when it is installed and cannot be loaded."""
 # A secret written into a provider's properties would otherwise be taken for what it is.
 _SECRET_NAME = re.compile(r"(?i).*(api_?key|secret|password|token|credentials?)")
 _KEY = re.compile(KEY_PATTERN)
+_TOOL = re.compile(TOOL_PATTERN)
 _PARTS = (("sttProvider", "recognizers"), ("ttsProvider", "synthesizers"))
 _NO_PART = "None"
 
@@ -100,6 +101,12 @@ class Components:
 def check_projects(paths: Iterable[FilePath], components: Components) -> list[CheckedFile]:
     """Read project files and find all that is wrong with them, in each and between them."""
     files = [_read(path) for path in paths]
+    check_all(files, components)
+    return files
+
+
+def check_all(files: Sequence[CheckedFile], components: Components) -> None:
+    """Find all that is wrong with files that were read, whatever is in them."""
     for file in files:
         _check_structure(file)
         _check_duplicates(file)
@@ -109,7 +116,6 @@ def check_projects(paths: Iterable[FilePath], components: Components) -> list[Ch
     _check_between(files)
     for file in files:
         file.faults.sort()
-    return files
 
 
 # --- one file --------------------------------------------------------------------------------------------------------
@@ -155,9 +161,10 @@ def _check_duplicates(file: CheckedFile) -> None:
                 seen[name] += 1
                 if seen[name] == 2:
                     file.report((section, index, names[0]), f"{section} has {name} twice")
-    published = Counter(item.get("ref") for _, item in _items(file.data, "templates") if item.get("published") is True)
-    for index, item in _items(file.data, "templates"):
-        if item.get("published") is True and published.pop(item.get("ref"), 0) > 1:
+    published = [(index, item) for index, item in _items(file.data, "templates") if item.get("published") is True]
+    refs = Counter(item["ref"] for _, item in published if isinstance(item.get("ref"), str))
+    for index, item in published:
+        if isinstance(item.get("ref"), str) and refs.pop(item["ref"], 0) > 1:
             file.report(
                 ("templates", index, "published"), f"template {item.get('ref')} has more than one published revision"
             )
@@ -262,12 +269,11 @@ def _check_template(file: CheckedFile, path: DocumentPath, agent: Mapping[str, A
             )
     if found is None:
         return
-    variables = {variable.get("name"): variable for _, variable in _items(found, "variables")}
+    variables = {str(variable.get("name")): variable for _, variable in _items(found, "variables")}
     for name, value in values.items():
         place = (*path, "templateVariables", name)
         if name not in variables:
-            known_names = [known for known in variables if isinstance(known, str)]
-            file.report(place, _unknown("template variable", name, known_names), of_key=True)
+            file.report(place, _unknown("template variable", name, list(variables)), of_key=True)
         elif variables[name].get("type") == "enum" and value not in (allowed := _list(variables[name].get("values"))):
             file.report(place, f"{name} must be one of {', '.join(map(str, allowed))}")
 
@@ -276,11 +282,11 @@ def _check_tools(file: CheckedFile) -> None:
     for index, item in _items(file.data, "agents"):
         names: dict[str, str] = {FINISH_SESSION: "the engine"}
         for place, reference in enumerate(_list(item.get("tools"))):
-            if not isinstance(reference, str):
+            if not isinstance(reference, str) or not _TOOL.fullmatch(reference):
                 continue
             path: DocumentPath = ("agents", index, "tools", place)
             try:
-                if not is_importable(reference):
+                if ":" in reference and not is_importable(reference):
                     make_importable(Path(file.path).resolve().parent)
                 name = load_tool(reference).name
             except ConfigurationError as exc:

@@ -32,6 +32,7 @@ def _like(pattern: str, rule: str) -> AfterValidator:
 
 SECRET_PATTERN = r"env:[A-Za-z_][A-Za-z0-9_]*|file:\S(.*\S)?"
 SECRET_RULE = "must be a reference, env:NAME or file:PATH, never the secret itself"
+TOOL_PATTERN = r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*|[A-Za-z_][\w-]*"
 KEY_PATTERN = rf"{SECRET_PATTERN}|none"
 KEY_RULE = "must be a reference, env:NAME or file:PATH (none for an endpoint without keys), never the key itself"
 
@@ -44,10 +45,7 @@ Locale = Annotated[str, _like(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", "must be a l
 HttpUrl = Annotated[str, _like(r"https?://\S+", "must be an http or https URL")]
 SecretReference = Annotated[str, _like(SECRET_PATTERN, SECRET_RULE)]
 KeyReference = Annotated[str, _like(KEY_PATTERN, KEY_RULE)]
-ToolReference = Annotated[
-    str,
-    _like(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*|[A-Za-z_][\w-]*", "must be module:function, or the name of an installed tool"),
-]
+ToolReference = Annotated[str, _like(TOOL_PATTERN, "must be module:function, or the name of an installed tool")]
 VariableName = Annotated[str, _like(r"[^{}\s]([^{}]*[^{}\s])?", "must not be blank nor hold braces")]
 Text = str | None
 

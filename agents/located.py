@@ -42,6 +42,7 @@ class DocumentError(Exception):
         self.position = position
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_SCALARS = (
     (_NULL, re.compile(r"|~|null|Null|NULL")),
     (_BOOL, re.compile(r"true|True|TRUE|false|False|FALSE")),
@@ -108,6 +109,8 @@ class _Builder:
         text: str = node.value
         match node.tag:
             case tag if tag == _STR:
+                if _SURROGATE.search(text):
+                    self._report(node, "holds half of a character (a lone surrogate)")
                 return text
             case tag if tag == _NULL:
                 return None
@@ -196,6 +199,8 @@ def read_located(content: bytes) -> LocatedDocument:
         before_text = text[: exc.position]
         position = Position(before_text.count("\n") + 1, exc.position - (before_text.rfind("\n") + 1) + 1)
         raise DocumentError("holds a control character that YAML forbids", position) from exc
+    except (ValueError, OverflowError) as exc:  # PyYAML lets those of chr() and int() through
+        raise DocumentError("holds an escape or a number that cannot be", Position()) from exc
     except yaml.MarkedYAMLError as exc:
         said = ", ".join(part for part in (exc.context, exc.problem) if part)
         raise DocumentError(said or "is not YAML", _position(exc.problem_mark or exc.context_mark)) from exc

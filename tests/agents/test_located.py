@@ -1,6 +1,11 @@
 """YAML with positions: what it refuses, how it bounds what it reads, and where it says things are."""
 
+import json
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agents.located import MAX_BYTES, MAX_DEPTH, MAX_NODES, DocumentError, Position, read_located
 
@@ -77,6 +82,12 @@ LAUGHS = b"a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n" + b"".join(
             Position(2, 1),
             id="two",
         ),
+        pytest.param(
+            b'a: "\\U00110000"', "holds an escape or a number that cannot be", Position(1, 1), id="no character"
+        ),
+        pytest.param(
+            b"%YAML 1." + b"1" * 5000 + b"\n---\na", "holds an escape or a number that cannot be", None, id="version"
+        ),
         pytest.param(b"ok: 1\nb: \xff", "is not UTF-8 text", Position(2, 4), id="not UTF-8"),
         pytest.param(
             b"ok: 1\nb: \x07", "holds a control character that YAML forbids", Position(2, 4), id="control character"
@@ -99,6 +110,28 @@ def test_an_alias_is_read_where_it_is_used() -> None:
     document = read_located(b"a: &x {n: 1}\nb: *x\nc: [*x, *x]\n")
 
     assert document.data == {"a": {"n": 1}, "b": {"n": 1}, "c": [{"n": 1}, {"n": 1}]}
+
+
+def test_half_a_character_is_a_problem() -> None:
+    document = read_located(b'a: "\\uD800"\n"\\uDC00": 1\n')
+
+    assert document.problems == (
+        (Position(1, 4), "holds half of a character (a lone surrogate)"),
+        (Position(2, 1), "holds half of a character (a lone surrogate)"),
+    )
+
+
+PIECES = st.sampled_from(
+    ["a", ": ", "- ", "\n", "  ", *"[]{},|>#?%9'\"", "&x ", "*x", "!!int ", "!t ", "\\x", "\\U", "---", "<<"]
+)
+
+
+@given(st.one_of(st.lists(PIECES, max_size=30).map("".join).map(str.encode), st.binary(max_size=60)))
+def test_any_bytes_are_a_document_or_say_why_not(content: bytes) -> None:
+    with suppress(DocumentError):
+        document = read_located(content)
+        document.position(("a", 0, "b"))
+        json.dumps(document.data, allow_nan=False)
 
 
 def test_a_byte_order_mark_is_nothing() -> None:

@@ -2,14 +2,17 @@
 
 import logging
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import attrs
 import pytest
 
-from agents.checks import Fault, installed_properties
+from agents.checks import CheckedFile, Fault, check_all, installed_properties
 from agents.definitions import SECRET_RULE, BasicAgent, RelationalAgent, TestAgent
 from agents.demo import PROJECT_FILE
+from agents.located import read_located
 from agents.project import check_files, load_projects
 from engine.errors import ConfigurationError
 from engine.interfaces import Agent, Catalog
@@ -436,6 +439,44 @@ def test_references_to_secrets(tmp_path: Path, value: str) -> None:
         faults_of(write_project(tmp_path, f"project: {{ref: a}}\nusers: [{{name: u, passwordHash: '{value}'}}]\n"))
         == []
     )
+
+
+JUNK: list[Any] = [None, True, 0, -1.5, "", "x y", [], {}, [[]], [{}], {"a": [1]}, ["x"]]
+
+
+def places_in(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield at
+    if isinstance(value, dict):
+        for key, item in cast("dict[str, Any]", value).items():
+            yield from places_in(item, (*at, key))
+    if isinstance(value, list):
+        for index, item in enumerate(list(cast("Iterable[Any]", value))):
+            yield from places_in(item, (*at, index))
+
+
+def replaced(value: Any, at: tuple[str | int, ...], junk: Any) -> Any:
+    if not at:
+        return junk
+    copy = value.copy()
+    copy[at[0]] = replaced(copy[at[0]], at[1:], junk)
+    return copy
+
+
+def test_nothing_that_stands_anywhere_breaks_the_checks() -> None:
+    """Whatever is put in any one place of the file with everything, it is a fault or it is none."""
+    document = read_located(EVERYTHING.encode())
+    places = list(places_in(document.data))
+    faulty = 0
+
+    for place in places:
+        for junk in JUNK:
+            file = CheckedFile("p.yaml", attrs.evolve(document, data=replaced(document.data, place, junk)))
+            check_all([file, CheckedFile("unreadable.yaml")], COMPONENTS)
+            assert file.faults or file.project is not None
+            faulty += bool(file.faults)
+
+    assert len(places) > 120
+    assert faulty > len(places) * len(JUNK) * 0.7
 
 
 def test_null_is_the_same_as_leaving_out(tmp_path: Path) -> None:
