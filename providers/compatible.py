@@ -184,8 +184,10 @@ class Failure:
 class Part:
     """One of the three parts as it appears in messages, and the code of its failures that have no code of their own."""
 
+    noun: str
+    """What it is called: chat, synthesis, recognition."""
     setting: str
-    """Its name in the project file: chat, synthesis, recognition."""
+    """Its name in the project file: chat, tts, stt."""
     failed: ErrorCode
     model: str
 
@@ -220,7 +222,7 @@ class Part:
         return self._is(self.failed, f"gave nothing for {seconds:g} s").error
 
     def _is(self, code: ErrorCode, what: str, *, again: bool = False, pause: float = RETRY_SECONDS) -> Failure:
-        return Failure(RealtimeException(code, f"The {self.setting} endpoint {what}."), again, pause)
+        return Failure(RealtimeException(code, f"The {self.noun} endpoint {what}."), again, pause)
 
 
 def _codes(exc: Exception) -> set[str]:

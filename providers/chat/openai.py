@@ -3,7 +3,7 @@
 What endpoints differ in, and what is done about it:
 
 - `stream_options` (token usage) and `temperature` are refused by some. A refusal that names the field is answered by asking
-  again without it; the object remembers. `includeUsage: false` never asks for usage.
+  again without it, which is then remembered. `includeUsage: false` never asks for usage.
 - The output limit is `max_completion_tokens` at OpenAI, whose newer models refuse the old name, and `max_tokens` elsewhere.
 - Streamed tool calls are told apart by their index; endpoints that send whole calls all with the same index, or none, are told
   apart by the ids of the calls. A call without an id gets one that is unique in the conversation.
@@ -75,7 +75,7 @@ class ChatConfiguration(Endpoint):
 
     model: str = Field(min_length=1)
     temperature: float | None = Field(default=None, ge=0, le=2)
-    """Sent only when set here or in the request; the request's wins."""
+    """Sent only when set here or in the request. This one wins, as a session asks for the same of every model."""
     max_tokens: int | None = Field(default=None, ge=1)
     include_usage: bool = True
 
@@ -106,7 +106,7 @@ class OpenAIChatModel(ChatModel):
         return open_pump(partial(self._stream, request), DELTAS, f"chat with {self.model}")
 
     async def _stream(self, request: ChatRequest, deltas: trio.MemorySendChannel[ChatDelta]) -> None:
-        part = Part("chat", ErrorCode.CHAT_FAILED, self.model)
+        part = Part("chat", "chat", ErrorCode.CHAT_FAILED, self.model)
         client = sdk_client(self._settings.base_url, self._key)
 
         async def once(patience: Patience) -> None:
@@ -142,7 +142,7 @@ class OpenAIChatModel(ChatModel):
 
     def _parameters(self, request: ChatRequest) -> dict[str, Any]:
         settings = self._settings
-        temperature = settings.temperature if request.temperature is None else request.temperature
+        temperature = request.temperature if settings.temperature is None else settings.temperature
         limit = "max_completion_tokens" if settings.is_openai else "max_tokens"
         parameters: dict[str, Any] = {
             "model": self.model,

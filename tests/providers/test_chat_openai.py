@@ -138,10 +138,11 @@ async def test_an_answer_comes_word_by_word_over_one_connection(server: OpenAISe
 @pytest.mark.sockets
 async def test_every_option_reaches_the_endpoint(server: OpenAIServer) -> None:
     tool = ToolSpecification("book", "Books a table", {"type": "object", "properties": {}})
-    chat = model(server, temperature=0.3, maxTokens=50, includeUsage=False)
     server.add(answer("a"), answer("b"))
-    await ask(chat, ChatRequest(HELLO.messages, (tool,)))
-    await ask(chat, attrs.evolve(HELLO, temperature=1.1))
+    await ask(
+        model(server, temperature=0.3, maxTokens=50, includeUsage=False), ChatRequest(HELLO.messages, (tool,), 0.8)
+    )
+    await ask(model(server), attrs.evolve(HELLO, temperature=1.1))
     first, second = (request.body for request in server.requests)
     assert first["temperature"] == 0.3
     assert first["max_tokens"] == 50
