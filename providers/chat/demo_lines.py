@@ -41,6 +41,7 @@ QUESTIONS: dict[tuple[Slot, ...], str] = {
     (Slot.NAME,): "And in whose name?",
 }
 NO_ORDERS = "I cannot take orders here, only book a table."
+CANNOT_CHANGE = "I cannot change it any more, as I am only a demo."
 NO_BOOKINGS = "I am sorry, bookings are not possible here."
 
 
@@ -112,6 +113,7 @@ BOOK = re.compile(r"\b(?:book|books|booking|reserve|reservation|tables?|seats?)\
 BOOKED = re.compile(
     r"\b(?:my|the|our) (?:booking|reservation|table)\b|\bdid (?:you|i|we) book\b|\bconfirmation number\b"
 )
+CHANGES = re.compile(r"\b(?:change|move|cancel|different|wrong)\b")
 ASKS_HOURS = re.compile(r"\b(?:open|opens|opened|opening|close|closes|closed|closing|hours)\b")
 ASKS_ADDRESS = re.compile(r"\b(?:where|address|located|location|directions|find you|get there)\b")
 DISH = re.compile(r"\b(?:coffees?|espressos?|flat whites?|teas?|cakes?|soups?)\b")

@@ -17,7 +17,9 @@ from providers.chat.demo_lines import (
     BOOK,
     BOOKED,
     CANCEL,
+    CANNOT_CHANGE,
     CHANGED,
+    CHANGES,
     CORRECTS,
     DONE,
     FINE,
@@ -173,7 +175,7 @@ class Conversation:
     def _answer(self, text: str, said: str, heard: Heard) -> Reply:
         wants_table = BOOK.search(said) is not None
         if self.booked and not self._is_booking and BOOKED.search(said):
-            return self._reply(f"{self.booked} I cannot change it any more, as I am only a demo.")
+            return self._reply(f"{self.booked} {CANNOT_CHANGE if CHANGES.search(said) else ''}")
         if not (wants_table and heard.slots()) and (fact := find_fact(said)):
             return self._inform(fact)
         if self._is_booking:
