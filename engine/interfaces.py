@@ -493,6 +493,13 @@ class TurnInteractionManager(InteractionManager):
         """Runs after the turn was saved and its `exit` sent."""
 
 
+class TurnlessInteractionManager(InteractionManager):
+    """What an agent kind does around a conversation without turns. A class may fulfil both contracts."""
+
+    async def on_chat_message(self, context: Context, message: Message) -> None:
+        """A final transcript of the user, or a sentence of the model; beside the stream, never delaying speech."""
+
+
 # --- what there is to talk to, and where it is kept ------------------------------------------------------------------
 
 

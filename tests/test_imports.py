@@ -1,6 +1,7 @@
 """Imports go one way: the table of the rooms, held on the source."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,7 @@ SESSION_ROOMS = ("engine.protocol", "engine.pipeline", "engine.session", "engine
 VENDORS = {"openai", "openai_live", "azure_openai", "gemini_live", "elevenlabs", "hume", "internal"}
 
 
+@cache
 def modules() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for package in ("engine", "providers", "agents"):
@@ -61,6 +63,7 @@ def modules() -> dict[str, Path]:
     return found
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """The modules a file imports; `from engine import registry` counts as engine.registry when that is a module."""
     known = set(modules())

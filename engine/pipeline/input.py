@@ -28,8 +28,8 @@ from engine.elements import (
 )
 from engine.errors import ErrorCode, Whose
 from engine.interfaces import Context, ElementFilter, RecognizerInput, SessionInput
+from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
-from engine.pipeline.turn import TurnPipeline
 from engine.protocol.audio import SampleCarry, mulaw_decode
 from engine.protocol.resample import Resampler
 from engine.protocol.transcripts import INTERIM_TEXT
@@ -56,7 +56,7 @@ class SessionInputs:
     context: Context
     settings: Settings
     line: ClientLine
-    turns: TurnPipeline
+    turns: ConversationDriver
     model_inputs: trio.MemorySendChannel[SessionInput]
     recognizer_audio: trio.MemorySendChannel[RecognizerInput] | None
     """None: the model does its own recognition and gets the audio untouched (M3)."""

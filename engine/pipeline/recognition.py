@@ -11,7 +11,7 @@ import trio
 from engine.elements import EmotionalState, InputAudio, Partial, SpeakingState, Transcript, UserSpeech
 from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import RecognitionElement, Recognizer, RecognizerInput, SessionInput
-from engine.pipeline.turn import TurnPipeline
+from engine.pipeline.driver import ConversationDriver
 from engine.protocol.audio import bytes_for_ms
 from engine.protocol.transcripts import TranscriptNormalizer
 
@@ -30,7 +30,7 @@ class Recognition:
     """One session's recognition. `run` ends when `audio` has ended and the last utterance was flushed."""
 
     recognizer: Recognizer
-    turns: TurnPipeline
+    turns: ConversationDriver
     model_inputs: trio.MemorySendChannel[SessionInput]
     lapse_seconds: float
     _normalizer: TranscriptNormalizer = attrs.field(init=False)

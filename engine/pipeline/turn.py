@@ -41,6 +41,7 @@ from engine.interfaces import (
     TurnInput,
     TurnInteractionManager,
 )
+from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn_writer import TurnWriter
@@ -84,8 +85,8 @@ class _Waiter:
 
 
 @attrs.define(eq=False)
-class TurnPipeline:
-    """Drives one session's turns. `run` is its task; the other methods are called from the session's other tasks."""
+class TurnPipeline(ConversationDriver):
+    """Drives one session's turns; see `ConversationDriver`."""
 
     context: Context
     settings: Settings
@@ -234,6 +235,9 @@ class TurnPipeline:
         """The client says how much of a response it has played."""
         self.line.hearing.playback(response_id, played_ms, trio.current_time())
         self._schedule()
+
+    def is_dead(self, response_id: str) -> bool:
+        return self.machine.is_dead(response_id)
 
     def end(self, reason: str) -> None:
         """End the session now, whatever is open."""

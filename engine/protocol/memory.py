@@ -34,10 +34,14 @@ class ConversationMemory:
         self.messages[at:] = [*lines, *rest]
         del self.messages[: max(0, len(self.messages) - self.limit)]
 
+    def put(self, message: Message) -> None:
+        """Record a line of a conversation without turns."""
+        self.messages.append(message)
+        del self.messages[: max(0, len(self.messages) - self.limit)]
+
     def put_instruction(self, text: str, turn_id: str) -> None:
         """An instruction shapes later prompts and is no part of the plain transcript."""
-        self.messages.append(Message(Role.INSTRUCTION, text, turn_id))
-        del self.messages[: max(0, len(self.messages) - self.limit)]
+        self.put(Message(Role.INSTRUCTION, text, turn_id))
 
 
 def is_action(turn: Turn) -> bool:

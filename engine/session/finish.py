@@ -12,8 +12,8 @@ import trio
 from engine.elements import OutCommand, ResponseStatus
 from engine.errors import RemoteError
 from engine.interfaces import Context
+from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
-from engine.pipeline.turn import TurnPipeline
 from engine.protocol.usage import ActivityMeter
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
@@ -26,7 +26,7 @@ Arguments = TypeVarTuple("Arguments")
 
 async def finish_session(
     prepared: PreparedSession,
-    turns: TurnPipeline,
+    turns: ConversationDriver,
     meter: ActivityMeter,
     line: ClientLine,
     services: Services,
@@ -68,7 +68,7 @@ async def fenced(name: str, leg: Callable[[*Arguments], Awaitable[None]], *args:
         logger.exception("%s failed", name)
 
 
-async def _save(context: Context, turns: TurnPipeline, services: Services, end: SessionEnd) -> None:
+async def _save(context: Context, turns: ConversationDriver, services: Services, end: SessionEnd) -> None:
     context.session = context.session.model_copy(
         update={
             "state": end.state,
@@ -81,7 +81,7 @@ async def _save(context: Context, turns: TurnPipeline, services: Services, end: 
 
 
 async def _write_usage(
-    prepared: PreparedSession, turns: TurnPipeline, meter: ActivityMeter, services: Services
+    prepared: PreparedSession, turns: ConversationDriver, meter: ActivityMeter, services: Services
 ) -> None:
     context, usage = prepared.context, prepared.session.usage
     await services.store.save_usage(

@@ -11,14 +11,23 @@ import trio
 from engine.config import PipelineConfiguration
 from engine.elements import OutCommand, OutError, RealtimeElement
 from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError, Whose
-from engine.interfaces import RecognizerInput, SessionInput, StoreError
+from engine.interfaces import (
+    RecognizerInput,
+    SessionInput,
+    StoreError,
+    TurnInteractionManager,
+    TurnlessInteractionManager,
+)
+from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
 from engine.pipeline.recognition import Recognition
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn import TurnPipeline
 from engine.pipeline.turn_writer import TurnWriter
+from engine.pipeline.turnless import TurnlessPipeline
 from engine.protocol.memory import ConversationMemory
+from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.sentences import SentenceAssembler
 from engine.protocol.turns import TurnLimits, TurnMachine
 from engine.protocol.usage import ActivityMeter
@@ -85,7 +94,7 @@ class Conversation:
     line: ClientLine
     services: Services
     meter: ActivityMeter = attrs.field(init=False)
-    turns: TurnPipeline = attrs.field(init=False)
+    turns: ConversationDriver = attrs.field(init=False)
     _inputs: trio.MemorySendChannel[SessionInput] = attrs.field(init=False)
     _model_side: trio.MemoryReceiveChannel[SessionInput] = attrs.field(init=False)
     _output: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -97,6 +106,16 @@ class Conversation:
         self.meter = ActivityMeter(trio.current_time(), settings.activity_gap_seconds)
         self._inputs, self._model_side = trio.open_memory_channel[SessionInput](settings.model_input_channel)
         self.line.hearing.text_only = context.configuration.text_only
+        memory = ConversationMemory(settings.history_messages, list(prepared.history))
+        context.messages = memory.messages
+        if isinstance(prepared.manager, TurnlessInteractionManager) and context.properties.is_turnless:
+            self.turns = self._without_turns(prepared.manager, memory)
+        else:
+            assert isinstance(prepared.manager, TurnInteractionManager), "checked when it was chosen"
+            self.turns = self._with_turns(prepared.manager, memory)
+
+    def _with_turns(self, manager: TurnInteractionManager, memory: ConversationMemory) -> TurnPipeline:
+        settings, context, session = self.services.settings, self.prepared.context, self.prepared.session
         machine = TurnMachine(
             context.environment.new_id,
             self.line.hearing,
@@ -106,24 +125,37 @@ class Conversation:
                 utterance_limit=settings.utterance_limit_seconds,
                 remembered_responses=settings.superseded_response_memory,
             ),
-            None if prepared.session.makes_sentences else SentenceAssembler(context.locale),
+            None if session.makes_sentences else SentenceAssembler(context.locale),
         )
-        memory = ConversationMemory(settings.history_messages, list(prepared.history))
-        context.messages = memory.messages
-        content = context.content
-        self.turns = TurnPipeline(
+        return TurnPipeline(
             context=context,
             settings=settings,
-            manager=prepared.manager,
-            session=prepared.session,
+            manager=manager,
+            session=session,
             machine=machine,
             memory=memory,
             line=self.line,
             writer=TurnWriter(self.services.store),
             model_inputs=self._inputs,
             meter=self.meter,
-            shows_steering=content.show_steering if content else True,
-            turn_count=prepared.stored_turns,
+            shows_steering=context.content.show_steering if context.content else True,
+            turn_count=self.prepared.stored_turns,
+        )
+
+    def _without_turns(self, manager: TurnlessInteractionManager, memory: ConversationMemory) -> TurnlessPipeline:
+        settings, context = self.services.settings, self.prepared.context
+        context.turn_id = context.environment.new_id("turn")  # the one that all of it carries
+        return TurnlessPipeline(
+            context=context,
+            settings=settings,
+            manager=manager,
+            session=self.prepared.session,
+            release=SentenceRelease(SentenceAssembler(context.locale), settings.sentence_release_seconds),
+            memory=memory,
+            line=self.line,
+            writer=TurnWriter(self.services.store),
+            meter=self.meter,
+            turn_count=self.prepared.stored_turns,
         )
 
     async def run(self, take: TakeInput) -> SessionEnd:
@@ -187,7 +219,7 @@ class Conversation:
             nursery=nursery,
             results=self._inputs,
             tell=self.turns.receive,
-            is_dead=self.turns.machine.is_dead,
+            is_dead=self.turns.is_dead,
             default_timeout=settings.tool_seconds,
         )
         nursery.start_soon(self._run_turns, from_model, nursery.cancel_scope, name="turns")

@@ -21,6 +21,7 @@ from engine.interfaces import (
     SystemPrompt,
     ToolBox,
     TurnInteractionManager,
+    TurnlessInteractionManager,
 )
 from engine.session.services import Services
 from engine.store.documents import SessionDocument, SessionState, TurnDocument
@@ -39,7 +40,7 @@ class PreparedSession:
     """All parts of a session, connected to nothing yet."""
 
     context: Context
-    manager: TurnInteractionManager
+    manager: InteractionManager
     model: RealtimeModel
     tool_box: ToolBox
     session: RealtimeSession
@@ -118,7 +119,7 @@ async def prepare(
         project_ref=project_ref,
     )
     await _save(document, services)
-    manager = find_manager(configuration.key, agent, services)
+    manager = find_manager(configuration.key, agent, properties, services)
     model = services.models.get(properties.provider)
     if model is None:
         raise RemoteError(
@@ -139,7 +140,7 @@ async def prepare(
 
 def _assemble(
     context: Context,
-    manager: TurnInteractionManager,
+    manager: InteractionManager,
     model: RealtimeModel,
     prompt: SystemPrompt,
     history: tuple[Message, ...],
@@ -185,11 +186,13 @@ def resolve(configuration: PipelineConfiguration, services: Services) -> tuple[A
     return None, "", properties
 
 
-def find_manager(key: str, agent: Agent | None, services: Services) -> TurnInteractionManager:
+def find_manager(
+    key: str, agent: Agent | None, properties: RealtimeProperties, services: Services
+) -> InteractionManager:
     """The manager of the setup whose content classes contain the content's, else the one that claims none (L2).
 
     Raises:
-        RemoteError: none fits, or it does not fulfil the contract of a turn-based conversation (L19).
+        RemoteError: none fits, or it does not fulfil the contract that the model asks for (L19).
     """
     setup, _ = split_key(key)
     candidates = [manager for manager in services.managers if setup in manager.setups]
@@ -202,8 +205,10 @@ def find_manager(key: str, agent: Agent | None, services: Services) -> TurnInter
         kind = type(agent).__name__ if agent is not None else "no agent"
         message = f"Nothing on this server can hold a conversation of setup {setup!r} with {kind}."
         raise RemoteError(ErrorCode.SETUP_NOT_ALLOWED, message, whose=Whose.SERVER)
-    if not isinstance(chosen, TurnInteractionManager):
-        message = f"{type(chosen).__name__} cannot drive a conversation in turns."
+    contract = TurnlessInteractionManager if properties.is_turnless else TurnInteractionManager
+    if not isinstance(chosen, contract):
+        kind = "without turns" if properties.is_turnless else "in turns"
+        message = f"{type(chosen).__name__} cannot drive a conversation {kind}."
         raise RemoteError(ErrorCode.INTERNAL, message, whose=Whose.SERVER)
     return chosen
 

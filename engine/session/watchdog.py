@@ -6,8 +6,8 @@ from engine.config import Settings
 from engine.elements import InstructionType, OutError, RealtimeInstruction
 from engine.errors import ErrorCode, Whose
 from engine.interfaces import Context
+from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
-from engine.pipeline.turn import TurnPipeline
 from engine.protocol.idle_user import IdleStep, IdleUser
 
 ASK_WHETHER_THERE = (
@@ -15,7 +15,7 @@ ASK_WHETHER_THERE = (
 )
 
 
-async def watch_length(context: Context, turns: TurnPipeline, line: ClientLine, settings: Settings) -> None:
+async def watch_length(context: Context, turns: ConversationDriver, line: ClientLine, settings: Settings) -> None:
     """End the session when it has lasted as long as its agent allows."""
     minutes = context.content.max_session_minutes if context.content else None
     await trio.sleep((minutes or settings.max_session_minutes) * 60)
@@ -24,7 +24,7 @@ async def watch_length(context: Context, turns: TurnPipeline, line: ClientLine, 
     turns.end("the session reached its longest duration")
 
 
-async def watch_user(context: Context, turns: TurnPipeline) -> None:
+async def watch_user(context: Context, turns: ConversationDriver) -> None:
     """Ask a user who says nothing whether they are there; end the session when they still say nothing."""
     limit = context.content.user_idle_seconds if context.content else None
     if limit is None:

@@ -25,6 +25,7 @@ from engine.interfaces import (
     Emit,
     Environment,
     InteractionManager,
+    Message,
     PlanningManager,
     RealtimeModel,
     Recognizer,
@@ -34,6 +35,7 @@ from engine.interfaces import (
     ToolBox,
     TurnInput,
     TurnInteractionManager,
+    TurnlessInteractionManager,
 )
 from engine.pipeline.line import open_line
 from engine.session.services import Services
@@ -70,7 +72,7 @@ class ScriptedAgent:
 
 
 @attrs.define(eq=False)
-class ScriptedManager(TurnInteractionManager):
+class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
     """A manager whose hooks write down that they ran; a test may give it a tool box, a planner and delays."""
 
     setups = frozenset({"agent", "realtime", "realtime-preview"})
@@ -111,6 +113,10 @@ class ScriptedManager(TurnInteractionManager):
     async def turn_end(self, context: Context, steer: Steer) -> None:
         await trio.lowlevel.checkpoint()
         self.note("turn_end")
+
+    async def on_chat_message(self, context: Context, message: Message) -> None:
+        await trio.lowlevel.checkpoint()
+        self.note(f"{message.role}: {message.text}")
 
     async def on_session_disconnect(self, context: Context) -> None:
         await trio.sleep(self.disconnect_seconds)

@@ -1,0 +1,79 @@
+"""What a session's other tasks ask of the pipeline that drives it, whether its model speaks in turns or without them."""
+
+from abc import ABC, abstractmethod
+
+import trio
+
+from engine.elements import Interrupted, RealtimeElement, RealtimeInstruction, ResponseStatus, Transcript
+from engine.pipeline.tools import ToolRunner
+from engine.pipeline.turn_writer import TurnWriter
+
+
+class ConversationDriver(ABC):
+    """One session's pipeline. `run` is its task; every other method is synchronous or bounded and may be called from any task."""
+
+    tools: ToolRunner | None
+    """Set when the session's nursery is open."""
+    writer: TurnWriter
+    turn_count: int
+    """Turns stored so far, of earlier runs too."""
+    end_reason: str
+    """Why the session has to end; empty while it goes on."""
+
+    @abstractmethod
+    async def run(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+        """Work through the model's elements until the output is complete."""
+
+    @property
+    @abstractmethod
+    def is_finished(self) -> bool:
+        """Whether the output is complete."""
+
+    @abstractmethod
+    def receive(self, element: RealtimeElement) -> None:
+        """An element from recognition, a tool or a planner."""
+
+    @abstractmethod
+    def interrupt(self, interim: Transcript) -> Interrupted:
+        """The user begins to speak or has typed; returns what the model has to be told."""
+
+    @abstractmethod
+    def expect_answer(self) -> None:
+        """An input that asks for speech is on its way to the model."""
+
+    @abstractmethod
+    def input_ended(self) -> None:
+        """The client's input has ended."""
+
+    @abstractmethod
+    def recognition_over(self, *, by_engine: bool) -> None:
+        """No words of the user will follow."""
+
+    @abstractmethod
+    def playback(self, response_id: str, played_ms: int) -> None:
+        """The client says how much of a response it has played."""
+
+    @abstractmethod
+    def end(self, reason: str) -> None:
+        """End the session now, whatever is open."""
+
+    @abstractmethod
+    def is_dead(self, response_id: str) -> bool:
+        """Whether a response has ended: nothing may be started in its name."""
+
+    @property
+    @abstractmethod
+    def user_active_at(self) -> float:
+        """The user's last sign."""
+
+    @abstractmethod
+    def speaks_until(self, now: float) -> float:
+        """When the agent will have finished speaking; `now` when it is silent and owes nothing."""
+
+    @abstractmethod
+    async def steer(self, instruction: RealtimeInstruction) -> None:
+        """Inject an instruction that belongs to the session rather than to a planning pass."""
+
+    @abstractmethod
+    async def abandon(self, status: ResponseStatus) -> None:
+        """Close what is still open, after `run` has ended: the caller shields and bounds this."""

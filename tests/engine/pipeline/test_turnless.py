@@ -1,0 +1,58 @@
+"""A conversation without turns passes straight through (L17, M6, M7)."""
+
+import trio
+
+from engine.elements import OutCommand, OutSpeech, RealtimeDelegation, ResponseEnd, SpeechItem, Token, Transcript
+from engine.store.documents import SessionState
+from engine.testing.scripted import speech
+from engine.testing.stage import open_stage
+
+
+async def test_sentences_are_released_after_300_ms(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(turnless=True) as stage:
+        stage.model.session.say(Token("Let me", "r"), Token(" check.", "r"))
+        await trio.sleep(0.299)
+        assert stage.client.sentences == []
+        await trio.sleep(0.002)
+        assert stage.client.sentences == ["Let me check."]
+        stage.model.session.say(Token(" One mom", "r"))
+        await trio.sleep(60)
+        stage.client.end()
+        await stage.over.wait()
+        assert stage.client.sentences == ["Let me check.", "One mom"]
+        assert [what for _, what in stage.manager.ran] == [
+            "assistant: Let me check.",
+            "assistant: One mom",
+            "disconnected",
+        ]
+
+
+async def test_there_are_no_turns_and_no_response_ends(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(turnless=True) as stage:
+        say = stage.model.session.say
+        say(Transcript("what is it", is_asynchronous=True), Token("It is", "r"), SpeechItem(speech(40), 24000, "r"))
+        say(ResponseEnd("r"), RealtimeDelegation("d1", "what is it", 40))
+        await trio.sleep(3600 - 60)
+        names = [e.name for e in stage.client.elements if isinstance(e, OutCommand)]
+        assert names == ["ready", "realtime-delegation"]
+        stage.vanish()
+        await stage.over.wait()
+        assert stage.ended_at == 3540
+        stored = await stage.store.get_session("session-1")
+        assert stored is not None
+        assert stored.state is SessionState.DISCONNECTED
+        assert await stage.store.get_turns("session-1", limit=10) == []
+        assert len(await stage.store.get_usage("session-1")) == 1
+
+
+async def test_silence_is_forwarded_for_an_eighth_of_a_second(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(turnless=True) as stage:
+        frame = bytes(24000 // 50 * 2)
+        for _ in range(50):
+            stage.model.session.say(SpeechItem(frame, 24000, "r"))
+        await trio.sleep(1)
+        heard = [e for e in stage.client.elements if isinstance(e, OutSpeech)]
+        assert [e.is_last for e in heard] == [False] * 6 + [True]
+        stage.model.session.say(SpeechItem(speech(20), 24000, "r"))
+        await trio.sleep(1)
+        assert sum(isinstance(e, OutSpeech) for e in stage.client.elements) == 8
