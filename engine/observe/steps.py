@@ -20,12 +20,12 @@ class StepInstrument(trio.abc.Instrument):
 
     def __init__(self, limit: float = LONG_STEP_SECONDS) -> None:
         self._limit = limit
-        self._began = 0.0
+        self._began: float | None = None      # None: added in the middle of a step
 
     def before_task_step(self, task: "Task") -> None:
         self._began = time.perf_counter()
 
     def after_task_step(self, task: "Task") -> None:
-        took = time.perf_counter() - self._began
+        took = 0.0 if self._began is None else time.perf_counter() - self._began
         if took > self._limit:
             logger.warning("a step of the task %r held the loop for %.0f ms", task.name, took * 1000)

@@ -1,0 +1,135 @@
+"""The README is true: what it shows is run as it stands there."""
+
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.protocol.wav import read_wav, wav_bytes
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+BIN = Path(sys.executable).parent
+ENVIRONMENT = {"PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "SOUFFLEUR_PORT": "0", "HOME": "/nonexistent"}
+LONGEST = 120
+"""Seconds that a command may take on a busy machine; a bound against hanging, not a measurement."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def commands() -> list[str]:
+    return [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.fixture
+def cafe(tmp_path: Path) -> Path:
+    """A directory with the project file, the tool and a question, as the README has them."""
+    (tmp_path / "cafe.yaml").write_text(blocks("yaml")[0])
+    (tmp_path / "menu.py").write_text(next(block for block in blocks("python") if "menu.py" in block))
+    (tmp_path / "question.wav").write_bytes(wav_bytes(bytes(2 * 16000), 16000))
+    return tmp_path
+
+
+@contextmanager
+def served(command: Sequence[str], directory: Path, **environment: str) -> Generator[str]:
+    """A server, as started by a person: its address, then Ctrl-C."""
+    with subprocess.Popen(
+        command, cwd=directory, env=ENVIRONMENT | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            address = next((line for line in process.stdout if line.startswith("listening on ")), None)
+            assert address is not None, process.communicate()[1]
+            yield address.split()[-1]
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=LONGEST)
+            assert process.returncode == 0, errors
+        finally:
+            process.kill()
+
+
+def run(command: str, directory: Path, stdin: str = "") -> str:
+    done = subprocess.run(
+        command.split(),
+        cwd=directory,
+        env=ENVIRONMENT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_command_is_known_to_these_tests() -> None:
+    assert commands() == [
+        "./scripts/run",
+        "./scripts/test",
+        "souffleur talk agent:barista --text",
+        "souffleur talk agent:barista --wav question.wav --out answer.wav",
+        "souffleur serve --port 8080 --project cafe.yaml --store sqlite:cafe.db",
+        "souffleur check cafe.yaml",
+    ]
+
+
+@pytest.mark.voice
+@pytest.mark.sockets
+def test_the_first_command_runs(tmp_path: Path) -> None:
+    with served(["./scripts/run"], ROOT, SOUFFLEUR_STORE=f"sqlite:{tmp_path}/demo.db") as address:
+        with urllib.request.urlopen(address, timeout=LONGEST) as page:
+            assert "Souffleur" in page.read().decode()
+
+
+def test_the_second_command_is_what_is_checked() -> None:
+    assert "scripts/test" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.sockets
+def test_talk_in_text(tmp_path: Path) -> None:
+    said = run("souffleur talk agent:barista --text", tmp_path, "When are you open?\n")
+    assert "you:   When are you open?" in said
+    assert "agent: We are open every day from 8 am to 10 pm" in said
+    assert "(the session has ended: the client ended the session)" in said
+
+
+@pytest.mark.voice
+@pytest.mark.sockets
+def test_talk_with_a_file(cafe: Path) -> None:
+    said = run("souffleur talk agent:barista --wav question.wav --out answer.wav", cafe)
+    assert "agent: " in said
+    pcm, rate = read_wav((cafe / "answer.wav").read_bytes())
+    assert rate == 24000
+    assert any(pcm)
+
+
+@pytest.mark.sockets
+def test_serve_a_project_of_ones_own(cafe: Path) -> None:
+    command = ["souffleur", "serve", "--port", "0", "--project", "cafe.yaml", "--store", "sqlite:cafe.db"]
+    with served(command, cafe) as address:
+        with urllib.request.urlopen(f"{address}/api/agents", timeout=LONGEST) as answer:
+            assert b'"waiter"' in answer.read()
+    with sqlite3.connect(cafe / "cafe.db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_check_a_project(cafe: Path) -> None:
+    assert run("souffleur check cafe.yaml", cafe) == ""
+
+
+def test_a_session_in_a_program_of_ones_own(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(next(block for block in blocks("python") if "run_session" in block))
+    said = run(f"{sys.executable} {program}", tmp_path)
+    assert "We are open every day from 8 am to 10 pm" in said
+    assert said.endswith("CLOSED\n")
