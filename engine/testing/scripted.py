@@ -65,13 +65,13 @@ class ScriptedProperties(RealtimeProperties):
         return self.turnless
 
 
-Reaction = Callable[["ScriptedSession", SessionInput], None]
+Reaction = Callable[["ScriptedSession", SessionInput | RealtimeInstruction], None]
 
 
 class ScriptedSession(RealtimeSession):
     """Says what a test tells it to, and writes down what it is given with the time.
 
-    With `react` it answers by itself: called for every input, it may call `say` and its kin.
+    With `react` it answers by itself: called for every input and instruction, it may call `say` and its kin.
     """
 
     def __init__(
@@ -123,6 +123,8 @@ class ScriptedSession(RealtimeSession):
         if self.fails_to_instruct:
             raise RuntimeError("the provider refused the instruction")
         self.instructions.append((trio.current_time(), instruction))
+        if self._react is not None:
+            self._react(self, instruction)
 
     # what a test makes it do
 
@@ -175,7 +177,7 @@ class ScriptedModel(RealtimeModel):
         return self.sessions[-1]
 
 
-def echo(session: ScriptedSession, item: SessionInput) -> None:
+def echo(session: ScriptedSession, item: SessionInput | RealtimeInstruction) -> None:
     """A reaction: every utterance is echoed and answered in one sentence with 500 ms of speech."""
     match item:
         case UserSpeech(text, provider):
