@@ -1,0 +1,74 @@
+/* One turn of the conversation, as data, and what can be read off it. Pure.
+
+   A turn holds what the user said, then lines in the order they came: speech of a response, tools, cards, handovers,
+   errors; and beside it the whispers, with the tools the planner used. */
+
+export function makeTurn(key, id, now) {
+  return {
+    key, // ours, never reused; `id` is the server's
+    id,
+    version: 1, // grows with every change, so that a view can tell what to draw again
+    user: { speaking: false, since: now, partial: "", text: "" },
+    lines: [],
+    whispers: [],
+    superseded: false, // the user has gone on: no more of the agent's words are wanted
+    closed: false,
+    saved: true,
+    timing: {
+      asked: null,
+      typed: null,
+      speechEnd: null,
+      lastPartial: null,
+      transcript: null,
+      firstToken: null,
+      firstAudio: null,
+    },
+  };
+}
+
+/* `sound`: "none", "queued", "playing" or "heard"; `status`: as `response-end` says, null until then. */
+export function makeSpeech(responseId) {
+  return { kind: "speech", responseId, sentences: [], tail: "", status: null, cut: false, sound: "none", heardMs: 0 };
+}
+
+export function touch(turn) {
+  turn.version += 1;
+}
+
+export function hasWords(line) {
+  return line.sentences.length > 0 || line.tail.trim() !== "";
+}
+
+export function isOver(line) {
+  return line.status !== null || line.cut;
+}
+
+/* Something of it is still to be said or to be heard. */
+export function isUnheard(line) {
+  if (line.kind !== "speech" || line.cut) return false;
+  return line.status === null || line.sound === "queued" || line.sound === "playing";
+}
+
+/* An utterance was understood in it, and an answer begun. */
+export function isAnswered(turn) {
+  return turn.timing.transcript !== null && turn.lines.some((line) => line.kind === "speech");
+}
+
+/* Nothing was said and nothing is awaited: a cough. */
+export function isEmpty({ user, lines, whispers, timing, closed }) {
+  const waits = timing.transcript !== null && !closed;
+  return !user.speaking && user.text === "" && !waits && lines.length === 0 && whispers.length === 0;
+}
+
+/* -> [{what, ms}], counted from the end of the user's speech, or from when the typed line or the request was sent. */
+export function timings(turn) {
+  const { asked, typed, speechEnd, lastPartial, transcript, firstToken, firstAudio } = turn.timing;
+  const start = typed ?? asked ?? speechEnd ?? lastPartial ?? transcript;
+  if (start === null) return [];
+  const marks = [
+    { what: "understood", at: turn.user.text !== "" && typed === null ? transcript : null },
+    { what: "first word", at: firstToken },
+    { what: "first sound", at: firstAudio },
+  ];
+  return marks.filter(({ at }) => at !== null && at > start).map(({ what, at }) => ({ what, ms: Math.round(at - start) }));
+}
