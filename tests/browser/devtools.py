@@ -198,6 +198,7 @@ class Page:
     _session: str
     complaints: list[str] = attrs.field(factory=list[str])  # console errors and warnings, uncaught exceptions
     requests: list[str] = attrs.field(factory=list[str])  # addresses asked for, sockets included
+    patience: float = PATIENCE  # seconds `wait_for` waits
 
     def note(self, method: str, event: JsonObject) -> None:
         match method:
@@ -217,7 +218,7 @@ class Page:
                 pass
 
     async def call(self, method: str, parameters: JsonObject | None = None) -> JsonObject:
-        with trio.fail_after(2 * PATIENCE):
+        with trio.fail_after(self.patience + PATIENCE):
             return await self._devtools.call(method, parameters, self._session)
 
     async def before_loading(self, script: str) -> None:
@@ -246,7 +247,7 @@ class Page:
             f" try {{ value = await ({condition}); }} catch {{ /* not there yet */ }}"
             " if (value) resolve(value); else requestAnimationFrame(look); }; look(); })"
         )
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(self.patience):
             while True:
                 try:
                     return await self.evaluate(look)

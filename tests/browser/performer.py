@@ -30,7 +30,7 @@ async def perform(peer: Peer) -> None:
         nursery.start_soon(performer.listen, name="performer ears")
         await performer.read()
         nursery.cancel_scope.cancel()
-    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="exit")
+    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="the client ended the session")
 
 
 @attrs.define(eq=False)

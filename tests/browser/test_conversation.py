@@ -217,6 +217,23 @@ async def test_a_conversation_without_turns_still_alternates(rules: Page) -> Non
     ]
 
 
+async def test_silenced_by_hand_an_agent_without_turns_may_speak_again(rules: Page) -> None:
+    state = await tell(
+        rules,
+        READY,
+        transcript(0, "t0", "#intro", isSynthetic=True),
+        speech_start(0, "t0", "r0"),
+        FRAME,
+        (10, {"kind": "interrupt"}),
+        speech_start(20, "t0", "r0"),
+        FRAME,
+        transcript(2000, "t0", "Go on.", isAsynchronous=True),
+        speech_start(2500, "t0", "r0"),
+        FRAME,
+    )
+    assert state["frames"] == ["r0", None, "r0"]
+
+
 async def test_a_cough_leaves_no_trace(rules: Page) -> None:
     cough = (READY, interim(0, "t1"))
     waiting = await tell(rules, *cough, (14000, {"kind": "tick"}))
@@ -369,18 +386,32 @@ async def test_the_end_is_explained_by_what_weighs_most(rules: Page) -> None:
           return [
             explainEnd({ byUser: true, closed: lost }),
             explainEnd({ error: { code: "taken_over" }, closed: { code: 1008, everOpen: true } }),
-            explainEnd({ end: { reason: "user_idle" }, agent: "Barista" }),
+            explainEnd({ end: { reason: "the agent ended the session" }, agent: "Barista" }),
+            explainEnd({ end: { reason: "the weather changed" } }),
             explainEnd({ closed: { code: 1006, everOpen: false } }),
             explainEnd({ closed: lost }),
             explainEnd({ closed: { code: 1011, everOpen: true } }),
-          ].map(({ what, again }) => [what, again]);
+          ].map(({ what, advice, again }) => [what, advice, again]);
         })()"""
     )
     assert ends == [
-        ["You ended the conversation.", "new"],
-        ["This conversation was opened somewhere else, so it continues there.", "new"],
-        ["Barista ended the conversation.", "new"],
-        ["The server did not accept the conversation.", "new"],
-        ["The connection was lost, and could not be restored.", "resume"],
-        ["Something broke on the server.", "new"],
+        ["You ended the conversation.", "", "new"],
+        [
+            "This conversation was opened somewhere else, so it continues there.",
+            "Close the other window if you want to talk here.",
+            "new",
+        ],
+        ["Barista ended the conversation.", "", "new"],
+        ["The conversation is over.", "The weather changed.", "new"],
+        [
+            "The server did not accept the conversation.",
+            "It may be full, restarting, or want you to sign in. Try again in a moment.",
+            "new",
+        ],
+        [
+            "The connection was lost, and could not be restored.",
+            "Check your network, then pick up where you left off.",
+            "resume",
+        ],
+        ["Something broke on the server.", "Start a new conversation; what was said is kept.", "new"],
     ]

@@ -244,9 +244,12 @@ async def test_errors_are_told_in_plain_words(page: Page, playhouse: Playhouse) 
     assert "429: insufficient_quota" in words
     await page.wait_for("document.querySelector('#alarm').innerText.includes('no credit left')")
     assert await page.text("#curtain") == ""
-    await peer.error("not_found", recoverable=False, whose="client")
+    await peer.exit("t1")
+    await peer.error("not_found", "No agent has this name.", recoverable=False, whose="client")
     await peer.close(1008)
     await page.wait_for("document.querySelector('#curtain-what').innerText.startsWith('This agent cannot be found.')")
+    assert (await page.text("#curtain-advice")).endswith("No agent has this name.")
+    assert await page.text("#notices") == ""  # it is said once
     assert await page.text("#again") == "Talk again"
     assert_well_behaved(page, playhouse)
 
@@ -257,6 +260,8 @@ async def test_warnings_of_ready_are_shown(page: Page, playhouse: Playhouse) -> 
     peer = await playhouse.peer()
     await peer.ready(warnings=["inputSampleRate was not understood; 16000 is used"])
     await page.wait_for("document.querySelector('#notices').innerText.includes('16000 is used')")
+    await page.click("#notices button")
+    await page.wait_for("document.querySelector('#notices').children.length === 0")
 
 
 async def test_whispers_tools_and_cards(page: Page, playhouse: Playhouse) -> None:
@@ -308,7 +313,7 @@ async def test_end_waits_for_the_session_and_talks_again(page: Page, playhouse: 
     await peer.expect(type="token", text="#exit")
     await page.wait_for("document.querySelector('#floor-words').innerText === 'Ending the conversation…'")
     await peer.send("evaluation", name="Politeness", score=0.9, reasons=["You said please."])
-    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="exit")
+    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="the client ended the session")
     await peer.gone()
     await page.wait_for("document.querySelector('#curtain-what').innerText === 'You ended the conversation.'")
     assert await page.text("#evaluation-list") == "Politeness 0.9 — You said please."
@@ -332,7 +337,7 @@ async def test_the_agent_ends_the_conversation_and_is_heard_out(page: Page, play
     await peer.command("sessionShouldEnd")
     await peer.exit("t1")
     await peer.wait_heard("r1", 200)
-    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="agent")
+    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="the agent ended the session")
     await peer.close()
     await page.wait_for("document.querySelector('#curtain-what').innerText === 'Barista ended the conversation.'")
     await page.wait_for("souffleur.counters().then(({ rendered }) => rendered === 12000)")

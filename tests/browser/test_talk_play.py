@@ -7,7 +7,6 @@ import os
 from collections.abc import AsyncGenerator
 
 import pytest
-import trio
 
 from tests.browser.devtools import Page
 from tests.browser.page_server import open_playhouse
@@ -30,20 +29,16 @@ async def talk_url() -> AsyncGenerator[str]:
 
 
 async def wait_answer(page: Page, turn: int) -> str:
-    """The words of the agent in the turn, once they were heard to the end."""
+    """The words of the agent in the turn, once the floor is the user's again."""
     said = f"document.querySelector('#turns > li:nth-child({turn}) .agent .said')?.innerText"
-    with trio.fail_after(ANSWER_LIMIT):
-        while not await page.evaluate(
-            f"Boolean({said}) && document.querySelectorAll('#turns .measure').length >= {turn}"
-        ):
-            await page.evaluate("new Promise(requestAnimationFrame)")
-        while await page.evaluate("souffleur.floor()") in ("agent", "thinking"):
-            await page.evaluate("new Promise(requestAnimationFrame)")
+    await page.wait_for(f"{said} && document.querySelector('#turns > li:nth-child({turn}) .measure b')")
+    await page.wait_for("souffleur.floor() === 'open'")
     return str(await page.evaluate(said))
 
 
 async def test_a_spoken_visit(page: Page, talk_url: str) -> None:
     """The opening is heard; what the microphone hears is answered, and cuts the opening off if it is still going on."""
+    page.patience = ANSWER_LIMIT
     await page.open(talk_url)
     await page.click("#begin")
     assert await wait_answer(page, 1) != ""
@@ -55,6 +50,7 @@ async def test_a_spoken_visit(page: Page, talk_url: str) -> None:
 
 async def test_a_visit_by_keyboard_alone(page: Page, talk_url: str) -> None:
     """Tab, arrows, Enter and Escape are enough, and where one is can be seen."""
+    page.patience = ANSWER_LIMIT
     await page.open(talk_url)
     await page.wait_for("document.querySelector('#begin-typing:enabled')")
     for _ in range(10):

@@ -85,6 +85,9 @@ export class Conversation {
       case "notice":
         this.#notice(event.notice);
         break;
+      case "dismiss":
+        this.notices = this.notices.filter((notice) => notice !== event.notice);
+        break;
       case "lost":
         this.phase = "lost";
         this.retry = { attempt: event.attempt, attempts: event.attempts, delayMs: event.delayMs };
@@ -100,6 +103,7 @@ export class Conversation {
         this.phase = "ended";
         this.retry = null;
         this.ending = event.ending;
+        this.notices = this.notices.filter((notice) => notice.error !== this.lastFatal || notice.error === undefined);
         this.turns.forEach((turn) => this.#quiet(turn));
         this.pendingTyped.forEach((typed) => (typed.lost = true));
         break;
@@ -435,7 +439,10 @@ export class Conversation {
   /* A conversation without turns keeps one id: what is said after an answer opens a new entry under it. */
   #userTurn(id, now) {
     const turn = this.#turn(id, now);
-    return turn !== null && isAnswered(turn) ? this.#newTurn(turn.id, now) : turn;
+    if (turn === null || !isAnswered(turn)) return turn;
+    // Such a conversation may keep one response id as well: what the agent says from here on is wanted again.
+    for (const line of turn.lines) this.#dead.delete(line.responseId);
+    return this.#newTurn(turn.id, now);
   }
 
   #newTurn(id, now) {
@@ -484,6 +491,7 @@ export class Conversation {
   }
 
   #notice(notice) {
+    if (this.notices.some(({ what }) => what !== undefined && what === notice.what)) return;
     this.notices.push(notice);
     if (this.notices.length > NOTICES) this.notices.shift();
   }

@@ -17,7 +17,7 @@ const END_LIMIT = 25000;
 /* While an answer stopped by hand is still being sent, the server is told this often (ms) that no more of it is heard. */
 const STOPPED_REPORT = 250;
 
-const view = new View();
+const view = new View(dismiss);
 const player = new Player(hearPlayer);
 let conversation = null;
 let connection = null;
@@ -284,10 +284,11 @@ function afterDrawing(act) {
 // --- the microphone --------------------------------------------------------------------------------------------------
 
 async function openMicrophone() {
+  const own = conversation;
   view.draw({ waitingForMicrophone: true, problem: null });
   try {
     const opened = await Microphone.open(passFrame, loseMicrophone);
-    if (conversation.phase === "ended") await opened.close();
+    if (conversation !== own || own.phase === "ended" || microphone !== null) await opened.close(); // too late
     else microphone = opened;
   } catch (error) {
     const problem = explainMicrophone(error instanceof MicrophoneRefused ? error.reason : "failed");
@@ -327,6 +328,11 @@ async function pressMicrophone() {
     apply({ kind: "lost", attempt: 1, attempts: 1, delayMs: 0 });
     connection.reopen({ inputSampleRate: String(microphone.rate) });
   }
+}
+
+function dismiss(notice) {
+  view.draw({ problem: null });
+  if (conversation !== null) apply({ kind: "dismiss", notice });
 }
 
 function noSound() {

@@ -18,8 +18,11 @@ export class View {
   #following = true;
   #main = document.querySelector("main");
   #noticesShown = "";
+  #dismiss;
 
-  constructor() {
+  /* `dismiss(notice)`: the reader has seen it. */
+  constructor(dismiss) {
+    this.#dismiss = dismiss;
     this.#main.addEventListener("scroll", () => {
       this.#following = this.#distance() < FOLLOWING;
       if (this.#following) byId("to-now").hidden = true;
@@ -105,6 +108,7 @@ export class View {
     byId("no-whispers").hidden = whispered || conversation.dropped > 0;
     byId("dropped").hidden = conversation.dropped === 0;
     setText(byId("dropped"), `${conversation.dropped} earlier turns have left the stage.`);
+    byId("pending").hidden = conversation.pendingTyped.length === 0;
     byId("pending").replaceChildren(...conversation.pendingTyped.map(drawPending));
     byId("evaluations").hidden = conversation.evaluations.length === 0;
     byId("evaluation-list").replaceChildren(...conversation.evaluations.map(drawEvaluation));
@@ -144,12 +148,12 @@ export class View {
   }
 
   #drawNotices({ notices }) {
-    const shown = notices.map((notice) => (notice.error ? { ...explainError(notice.error), tone: notice.tone } : notice));
-    if (this.#status.problem !== null) shown.push({ ...this.#status.problem, tone: "warning" });
+    const { problem } = this.#status;
+    const shown = problem === null ? notices : [...notices, problem];
     const key = JSON.stringify(shown);
     if (key === this.#noticesShown) return; // drawn only when changed: a button in it may have the focus
     this.#noticesShown = key;
-    byId("notices").replaceChildren(...shown.map(drawNotice));
+    byId("notices").replaceChildren(...shown.map((notice) => drawNotice(notice, this.#dismiss)));
   }
 
   #distance() {
@@ -163,9 +167,12 @@ export class View {
   }
 }
 
-function drawNotice({ tone, code, what, advice, detail }) {
+function drawNotice(notice, dismiss) {
+  const { code, what, advice, detail } = notice.error ? explainError(notice.error) : notice;
+  const close = make("button", { type: "button", class: "link" }, "Dismiss");
+  close.addEventListener("click", () => dismiss(notice));
   const words = [what, advice, detail].filter(Boolean).join(" ");
-  return make("li", { class: tone, "data-code": code }, make("span", {}, words));
+  return make("li", { class: notice.tone ?? "warning", "data-code": code }, make("span", {}, words), close);
 }
 
 function drawPending({ text, lost }) {

@@ -58,6 +58,15 @@ const CLOSINGS = {
   1013: ["The server is full at the moment.", "Try again in a minute."],
 };
 
+/* The reasons of `session-end`, as the server words them, with {agent} for the name. Others are shown as they come. */
+const ENDS = {
+  "the agent ended the session": ["{agent} ended the conversation.", ""],
+  "the client ended the session": ["The conversation is over.", ""],
+  "the model has ended": ["{agent} has left the conversation.", ""],
+  "the user was silent": ["Nothing was heard from you for a while, so the conversation was closed.", ""],
+  "the session reached its longest duration": ERRORS.session_limit,
+};
+
 /* Why a conversation is over: {what, advice, again}, where `again` is "new" (start afresh) or "resume" (same session).
 
    `end` is the `session-end` command's parameters, `error` the last error that was not recoverable, `closed` the
@@ -65,10 +74,13 @@ const CLOSINGS = {
 export function explainEnd({ end = null, error = null, closed = null, byUser = false, agent = "The agent" }) {
   if (byUser) return { what: "You ended the conversation.", advice: "", again: "new" };
   if (error !== null) {
-    const { what, advice } = explainError(error);
-    return { what, advice, again: "new" };
+    const { what, advice, detail } = explainError(error);
+    return { what, advice: [advice, detail].filter(Boolean).join(" "), again: "new" };
   }
-  if (end !== null) return { what: `${agent} ended the conversation.`, advice: plainReason(end.reason), again: "new" };
+  if (end !== null) {
+    const [what, advice] = ENDS[end.reason] ?? ["The conversation is over.", plainReason(end.reason)];
+    return { what: what.replace("{agent}", agent), advice, again: "new" };
+  }
   if (closed === null || closed.code === 1000) return { what: "The conversation is over.", advice: "", again: "new" };
   if (!closed.everOpen) {
     const what = "The server did not accept the conversation.";
@@ -80,10 +92,9 @@ export function explainEnd({ end = null, error = null, closed = null, byUser = f
   return { what, advice: "Check your network, then pick up where you left off.", again: "resume" };
 }
 
-/* The reasons a server may give, as a sentence; what we do not know is shown as it came. */
 function plainReason(reason) {
-  const text = String(reason ?? "").replaceAll("_", " ").trim();
-  if (text === "" || text === "exit" || text === "end" || text === "agent") return "";
+  const text = String(reason ?? "").trim();
+  if (text === "") return "";
   return `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 }
 
