@@ -1,0 +1,137 @@
+"""The application: one small dispatcher with the WebSocket doors beside the HTTP routes.
+
+The WebSocket paths are plain ASGI and not routes of the web framework, which cancels a handler the moment its client closes
+and loses what was still queued: a client that says `#exit` and leaves would not be heard.
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+from functools import partial
+from typing import cast
+from urllib.parse import unquote
+
+import attrs
+
+from engine.config import PipelineConfiguration
+from engine.protocol.parameters import parse_configuration
+from engine.session.services import Services
+from engine.session.windowing import run_connection
+from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
+from engine.transport.guard import Guard
+from engine.transport.http import Readiness, create_http_app
+from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection, new_line
+
+logger = logging.getLogger(__name__)
+
+PIPELINE = "/api/pipeline"
+AUTHENTICATION_SUBPROTOCOL = "souffleur.auth."
+RETRY_AFTER_SECONDS = 5
+"""When a full server is worth asking again: conversations last minutes, so one of hundreds ends about this often."""
+
+
+def create_app(
+    services: Services,
+    *,
+    run: RunConnection = run_connection,
+    readiness: Readiness | None = None,
+    allowed_hosts: Collection[str] = (),
+    allowed_origins: Collection[str] = (),
+) -> "App":
+    """The ASGI application of one process.
+
+    `readiness` tells of parts beside the store. `allowed_hosts` and `allowed_origins` are what a deployment behind a proxy, or
+    with pages of its own, adds to the names and origins that are let in.
+    """
+    http = cast("AsgiApp", create_http_app(services, readiness))  # its types for the same dicts are narrower
+    return App(services, run, http, Guard(allowed_hosts, allowed_origins))
+
+
+@attrs.define(eq=False)
+class App:
+    """Lets in who may come in, and sends each to the right door."""
+
+    services: Services
+    run: RunConnection
+    http: AsgiApp
+    guard: Guard
+    connections: int = attrs.field(default=0, init=False)
+    """WebSocket clients that are let in now."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        problem = self.guard.check(scope)
+        if problem is not None:
+            await refuse(scope, send, problem)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self.http(scope, receive, send)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = pipeline_key(scope.get("raw_path") or scope["path"].encode())
+        if key is None:
+            await refuse(scope, send, Problem(404, "There is no WebSocket at this path."))
+            return
+        if self.connections >= self.services.settings.max_sessions:
+            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            await refuse(scope, send, Problem(503, "All lines are busy; try again shortly.", headers))
+            return
+        self.connections += 1
+        try:
+            await self._converse(scope, receive, send, key)
+        finally:
+            self.connections -= 1
+
+    async def _converse(self, scope: Scope, receive: Receive, send: Send, key: str) -> None:
+        headers = decoded(scope["headers"])
+        asked = parse_configuration(scope["query_string"].decode("latin-1"), headers, key=key)
+        owner, configuration = identify(headers, asked, self.services)
+        await receive()  # websocket.connect
+        await send({"type": "websocket.accept", "subprotocol": authentication_subprotocol(scope["subprotocols"])})
+        line = new_line(configuration, self.services.settings)
+        door = Door(AsgiSocket(receive, send), configuration, line, self.services.settings)
+        end = await door.run(partial(self.run, configuration, line, self.services, owner=owner))
+        level = logging.DEBUG if end.code == NORMAL else logging.INFO
+        logger.log(level, "a connection ended with %d: %s", end.code, end.reason)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Nothing of the application has to be started: what it needs was made before it."""
+    while True:
+        event = await receive()
+        await send({"type": f"{event['type']}.complete"})
+        if event["type"] == "lifespan.shutdown":
+            return
+
+
+def pipeline_key(raw_path: bytes) -> str | None:
+    """The key of a pipeline's path, "" when it names none; None for any other path."""
+    path = raw_path.decode("latin-1").partition("?")[0]
+    if path in (PIPELINE, PIPELINE + "/"):
+        return ""
+    return unquote(path.removeprefix(PIPELINE + "/")) if path.startswith(PIPELINE + "/") else None
+
+
+def authentication_subprotocol(offered: Iterable[str]) -> str | None:
+    """The offered subprotocol that carries a token. It is chosen as it was offered, else a browser would hang up."""
+    return next((each for each in offered if each.startswith(AUTHENTICATION_SUBPROTOCOL)), None)
+
+
+def identify(
+    headers: Iterable[tuple[str, str]],  # credentials are looked for here
+    configuration: PipelineConfiguration,
+    services: Services,
+) -> tuple[str, PipelineConfiguration]:
+    """Whose connection it is, and its configuration, which then names a device.
+
+    The owner is anonymous: the device it says it is, else the speaker, else a device made up here. The kind is part of the
+    owner, so that a device cannot pass for a speaker, nor either for a user.
+    """
+    if configuration.device_ref:
+        return f"device:{configuration.device_ref}", configuration
+    if configuration.speaker_ref:
+        return f"speaker:{configuration.speaker_ref}", configuration
+    made = services.environment.new_id("device")
+    return f"device:{made}", attrs.evolve(configuration, device_ref=made)

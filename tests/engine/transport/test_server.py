@@ -1,0 +1,318 @@
+"""Listening, serving and stopping in bounded time."""
+
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from engine.config import PipelineConfiguration, Settings
+from engine.elements import OutSpeech
+from engine.errors import ConfigurationError
+from engine.pipeline.line import ClientLine
+from engine.session.services import Services
+from engine.session.windowing import ConnectionEnd
+from engine.transport.app import create_app
+from engine.transport.asgi import AsgiApp, Receive, Scope, Send
+from engine.transport.server import BoundAddress, Server, open_listeners, run_server
+from tests.engine.transport.stack import (
+    HOST,
+    Recorder,
+    all_frames,
+    ask,
+    close_of,
+    hear,
+    new_services,
+    open_client,
+    open_stack,
+    say,
+    upgraded,
+)
+
+CLOSE = 8
+
+
+# --- stopping ------------------------------------------------------------------------------------------------------------
+
+
+class Firehose:
+    """Speaks without end, and takes three seconds to save itself."""
+
+    def __init__(self) -> None:
+        self.saved_at: list[float] = []
+
+    async def __call__(
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+    ) -> ConnectionEnd:
+        try:
+            while True:
+                line.put_output(OutSpeech(bytes(4800), 24000, "t1", "r1"))
+                await trio.sleep(1 / 8)
+        finally:
+            with trio.move_on_after(10, shield=True):
+                await trio.sleep(3)
+                self.saved_at.append(trio.current_time())
+
+
+async def test_a_stop_cuts_running_sessions_after_the_grace_and_lets_them_save(autojump_clock: MockClock) -> None:
+    firehose = Firehose()
+    async with open_stack(firehose, graceful_seconds=5) as stack:
+        client = await stack.connect()
+        stack.server.stop()
+        assert await close_of(client) == (1001, "the server is going away")
+        await stack.wait_idle()
+        assert trio.current_time() == 8
+    assert firehose.saved_at == [8]
+
+
+async def test_a_stuck_client_does_not_hold_up_a_stop(autojump_clock: MockClock) -> None:
+    firehose = Firehose()
+    async with open_stack(firehose, graceful_seconds=5) as stack:
+        await upgraded(stack.dial(takes_nothing=True))
+        await trio.sleep(1)
+        stack.server.stop()
+        await stack.wait_idle()
+        assert trio.current_time() == 12  # stuck from the start, it has 12 s in all
+    assert firehose.saved_at == [9]
+
+
+async def test_a_session_that_ends_within_the_grace_ends_well(autojump_clock: MockClock) -> None:
+    async def brief(
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+    ) -> ConnectionEnd:
+        await trio.sleep(4)
+        return ConnectionEnd(1000, "done")
+
+    async with open_stack(brief, graceful_seconds=5) as stack:
+        client = await stack.connect()
+        stack.server.stop()
+        assert await close_of(client) == (1000, "done")
+        await stack.wait_idle()
+        assert trio.current_time() == 4
+
+
+async def test_an_idle_connection_is_closed_by_a_stop_at_once(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await trio.sleep(1)
+        stack.server.stop()
+        assert await stream.receive_some() == b""
+        await stack.wait_idle()
+        assert trio.current_time() == 1
+
+
+# --- connections that are no conversations ----------------------------------------------------------------------------
+
+
+async def test_a_connection_that_is_closed_leaves_nothing(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        assert (await stack.request("/healthz")).status == 200
+        stream = stack.dial()
+        await stream.aclose()
+        await stack.wait_idle()
+        assert trio.current_time() == 0
+
+
+async def test_who_asks_nothing_is_hung_up_on(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(b"GET / HTTP/1.1\r\n")
+        assert await stream.receive_some() == b""
+        await stack.wait_idle()
+        assert trio.current_time() == 5
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * (32 << 10), b"431"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", b"400"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"4"),
+    ],
+)
+async def test_what_is_no_request_of_ours_is_refused(
+    request_bytes: bytes, status: bytes, autojump_clock: MockClock
+) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(request_bytes)
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 " + status)
+
+
+async def test_an_upgrade_to_http_2_is_not_taken_up(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        headers = {
+            "Connection": "Upgrade, HTTP2-Settings",
+            "Upgrade": "h2c",
+            "HTTP2-Settings": "AAMAAABkAAQCAAAAAAIAAAAA",
+        }
+        assert (await stack.request("/healthz", headers=headers)).status == 200
+
+
+async def test_who_does_not_read_an_answer_is_hung_up_on(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial(takes_nothing=True)
+        await stream.send_all(f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        await stack.wait_idle()
+        assert trio.current_time() == 12
+
+
+async def test_a_connection_may_ask_before_it_upgrades(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(f"GET /healthz HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 200")
+        await trio.testing.wait_all_tasks_blocked()
+        while not (await stream.receive_some()).endswith(b"}"):
+            pass
+        await upgraded(stream)
+
+
+async def test_what_goes_wrong_in_a_connection_stays_in_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(trio.abc.HalfCloseableStream):
+        async def receive_some(self, max_bytes: int | None = None) -> bytes:
+            await trio.lowlevel.checkpoint()
+            raise RuntimeError("on purpose")
+
+        async def send_all(self, data: bytes | bytearray | memoryview) -> None: ...
+        async def wait_send_all_might_not_block(self) -> None: ...
+        async def send_eof(self) -> None: ...
+        async def aclose(self) -> None: ...
+
+    server = Server(create_app(new_services(), run=Recorder()), Settings(), loopback_only=True)
+    await server.handle(Broken())
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == ["a connection failed"]
+
+
+@pytest.mark.parametrize("kind", ["websocket", "http"])
+async def test_an_application_that_fails_is_answered_for(
+    kind: str, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+        raise RuntimeError("on purpose")
+
+    app: AsgiApp = fail
+    server = Server(app, Settings(), loopback_only=True)
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.handle, theirs)
+        if kind == "http":
+            assert (await ask(ours, "/")).status == 500
+        else:
+            await upgraded(ours)
+            ((opcode, payload),) = await all_frames(ours)
+            assert (opcode, payload[:2]) == (CLOSE, (1011).to_bytes(2, "big"))
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
+        "Error in ASGI Framework"
+    ]
+
+
+# --- real sockets --------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def running(recorder: Recorder, host: str = HOST) -> AsyncGenerator[BoundAddress]:
+    settings = Settings()
+    app = create_app(new_services(settings), run=recorder)
+
+    async with trio.open_nursery() as nursery:
+        address = await nursery.start(partial(run_server, app, host, 0, settings=settings))
+        yield address
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.sockets
+async def test_a_conversation_over_real_sockets() -> None:
+    recorder = Recorder()
+    with trio.fail_after(10):
+        async with running(recorder) as address:
+            assert address.url == f"http://{HOST}:{address.port}"
+            async with open_client(address.port, "/api/pipeline/agent:a?wire=binary") as client:
+                await say(client, type="text", text="hi")
+                assert (await hear(client))["text"] == "hi"
+                await client.send_message(bytes(1 << 20))
+                assert (await hear(client))["type"] == "speech-start"
+                assert len(await client.get_message()) == 1 << 20
+                await say(client, type="token", text="#end")
+                assert await close_of(client) == (1000, "the session has ended")
+            stream = await trio.open_tcp_stream(HOST, address.port)
+            assert (await ask(stream, "/healthz")).json == {"status": "ok"}
+
+
+@pytest.mark.sockets
+async def test_a_client_that_sends_16_mib_reads_why_it_is_closed() -> None:
+    with trio.fail_after(20):
+        async with running(Recorder()) as address:
+            for message in (bytes(16 << 20), "a" * (16 << 20)):
+                async with open_client(address.port, "/api/pipeline/agent:a") as client:
+                    await client.send_message(message)
+                    assert (await hear(client))["code"] == "too_large"
+                    assert (await close_of(client))[0] == 1009
+
+
+@pytest.mark.sockets
+async def test_a_client_that_dies_is_seen_at_once() -> None:
+    recorder = Recorder()
+    with trio.fail_after(10):
+        async with running(recorder) as address:
+            stream = await trio.open_tcp_stream(HOST, address.port)
+            await upgraded(stream)
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # the next close is a reset
+            start = trio.current_time()
+            await stream.aclose()
+            while not recorder.ends:
+                await trio.testing.wait_all_tasks_blocked()
+            assert recorder.ends[0][0] == "cancelled"
+            assert trio.current_time() - start < 5
+
+
+@pytest.mark.sockets
+async def test_accepted_sockets_send_small_frames_at_once() -> None:
+    (listener,) = await open_listeners(HOST, 0)
+    async with await trio.open_tcp_stream(HOST, listener.socket.getsockname()[1]), await listener.accept() as stream:
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert (
+            stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == 16 << 10
+        )  # or a cut waits behind speech
+    await listener.aclose()
+
+
+@pytest.mark.sockets
+async def test_a_taken_port_is_one_clear_sentence() -> None:
+    (listener,) = await open_listeners(HOST, 0)
+    port = listener.socket.getsockname()[1]
+    with pytest.raises(ConfigurationError, match=f"port {port} of {HOST} is in use"):
+        await run_server(create_app(new_services(), run=Recorder()), HOST, port, settings=Settings())
+    await listener.aclose()
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize(
+    ("host", "port", "sentence"),
+    [
+        ("no-such-host.invalid", 0, "is not known"),
+        ("192.0.2.1", 0, "is not an address of this computer"),
+        (HOST, 70_000, "70000 is no port"),
+    ],
+)
+async def test_a_bad_address_is_one_clear_sentence(host: str, port: int, sentence: str) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        await open_listeners(host, port)
+
+
+@pytest.mark.sockets
+async def test_a_free_port_is_taken_on_one_address() -> None:
+    listeners = await open_listeners("localhost", 0)
+    assert len(listeners) == 1
+    await listeners[0].aclose()
+
+
+def test_an_address_is_a_url() -> None:
+    assert BoundAddress("::1", 80).url == "http://[::1]:80"
