@@ -81,7 +81,8 @@ def read_configuration(kind: type[_EndpointT], configuration: Mapping[str, Any],
     except ValidationError as exc:
         # The values themselves stay out: one of them may be a key that was pasted into the wrong field.
         faults = "; ".join(
-            f"{'.'.join([part, *map(str, error['loc'])])}: {error['msg'].lower()}" for error in exc.errors()
+            f"{'.'.join([part, *map(str, error['loc'])])}: {error['msg'][:1].lower()}{error['msg'][1:]}"
+            for error in exc.errors()
         )
         raise ConfigurationError(f"the part {part!r} is not configured properly: {faults}") from exc
 
