@@ -38,8 +38,8 @@ class ConversationDriver(ABC):
         """The user begins to speak or has typed; returns what the model has to be told."""
 
     @abstractmethod
-    def expect_answer(self) -> None:
-        """An input that asks for speech is on its way to the model."""
+    def expect_answer(self, text: str) -> None:
+        """An input that asks for speech is on its way to the model, which will echo it as `text`."""
 
     @abstractmethod
     def input_ended(self) -> None:
@@ -75,5 +75,6 @@ class ConversationDriver(ABC):
         """Inject an instruction that belongs to the session rather than to a planning pass."""
 
     @abstractmethod
-    async def abandon(self, status: ResponseStatus) -> None:
-        """Close what is still open, after `run` has ended: the caller shields and bounds this."""
+    async def abandon(self, status: ResponseStatus, *, client_is_gone: bool) -> None:
+        """Close what is still open, after `run` has ended: the caller shields and bounds this. What cannot be saved soon is
+        left to the writer. `client_is_gone`: what it had not played was not heard."""

@@ -112,5 +112,5 @@ class Recognition:
         if transcript.is_interim:
             await self.model_inputs.send(self.turns.interrupt(transcript))
         else:
-            self.turns.expect_answer()
+            self.turns.expect_answer(transcript.text)
             await self.model_inputs.send(UserSpeech(transcript.text, transcript.provider or self.recognizer.name))

@@ -221,9 +221,8 @@ class TurnPipeline(ConversationDriver):
         hearing = self.line.hearing
         return Interrupted(cut, hearing.heard_text(cut, now), round(hearing.heard_ms(cut, now)))
 
-    def expect_answer(self) -> None:
-        """An input that asks for speech is on its way to the model."""
-        self.machine.expect_answer(trio.current_time())
+    def expect_answer(self, text: str) -> None:
+        self.machine.expect_answer(text, trio.current_time())
 
     def input_ended(self) -> None:
         self._apply(self.machine.input_ended(trio.current_time()))
@@ -511,12 +510,11 @@ class TurnPipeline(ConversationDriver):
 
     # --- the session's end
 
-    async def abandon(self, status: ResponseStatus) -> None:
-        """Close what is still open, after `run` has ended: the caller shields and bounds this."""
+    async def abandon(self, status: ResponseStatus, *, client_is_gone: bool) -> None:
         if self.tools is not None:
             self.tools.stop()
         while True:
-            self._apply(self.machine.abort(status, trio.current_time()))
+            self._apply(self.machine.abort(status, trio.current_time(), client_is_gone=client_is_gone))
             turn = self.machine.turn
             if not turn.is_closing:
                 break
@@ -524,7 +522,6 @@ class TurnPipeline(ConversationDriver):
             saved = await self.writer.save_now(self._document(turn), self.settings.exit_save_seconds)
             self._exit(turn, saved=saved)
             self._apply(self.machine.turn_closed(turn, trio.current_time()))  # what waited behind it comes up
-        await self.writer.flush()
 
     def report(self, error: RealtimeError) -> None:
         """Tell the client of an error that belongs to no turn."""

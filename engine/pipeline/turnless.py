@@ -176,7 +176,7 @@ class TurnlessPipeline(ConversationDriver):
         self._user_at = trio.current_time()
         return Interrupted()
 
-    def expect_answer(self) -> None:
+    def expect_answer(self, text: str) -> None:
         self._user_at = trio.current_time()
 
     def input_ended(self) -> None:
@@ -208,7 +208,7 @@ class TurnlessPipeline(ConversationDriver):
     async def steer(self, instruction: RealtimeInstruction) -> None:
         await self.session.instruct(instruction)
 
-    async def abandon(self, status: ResponseStatus) -> None:
+    async def abandon(self, status: ResponseStatus, *, client_is_gone: bool) -> None:
         if self.tools is not None:
             self.tools.stop()
         await trio.lowlevel.checkpoint()

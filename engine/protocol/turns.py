@@ -150,6 +150,11 @@ class Turn:
         return "" if self.final is None else self.final.text
 
 
+@attrs.frozen
+class _Overtaken(Transcript):
+    """The echo of an input that an interruption had overtaken: its words count, its answer will not come."""
+
+
 # --- what to do -------------------------------------------------------------------------------------------------------
 
 
@@ -257,6 +262,8 @@ class TurnMachine:
     _ended: OrderedDict[str, ResponseStatus] = attrs.field(factory=OrderedDict[str, ResponseStatus], init=False)
     _carried_on: OrderedDict[str, str] = attrs.field(factory=OrderedDict[str, str], init=False)
     _recent: OrderedDict[str, Turn] = attrs.field(factory=OrderedDict[str, Turn], init=False)
+    _calls: dict[str, Turn] = attrs.field(factory=dict[str, Turn], init=False)
+    """The running calls the client was told of, by id, each with the turn it began in."""
     _sentence_from: float = attrs.field(default=0.0, init=False)
     """Where in the response's speech the sentence being assembled begins: where its first token came."""
     _model_at: float = attrs.field(default=0.0, init=False)
@@ -264,7 +271,10 @@ class TurnMachine:
     _speaking_since: float | None = attrs.field(default=None, init=False)
     _cut_text: str | None = attrs.field(default=None, init=False)
     _asked_again: str | None = attrs.field(default=None, init=False)
-    _owed: int = attrs.field(default=0, init=False)
+    _owed: list[str] = attrs.field(factory=list[str], init=False)
+    """Inputs on their way to the model whose echo has not come."""
+    _superseded: set[str] = attrs.field(factory=set[str], init=False)
+    """Those that an interim has overtaken: their echo may still come, their answer will not."""
     _goodbye_in: Turn | None = attrs.field(default=None, init=False)
     _input_ended: bool = attrs.field(default=False, init=False)
     _recognition_over: bool = attrs.field(default=False, init=False)
@@ -290,9 +300,10 @@ class TurnMachine:
             self._end_session(None)
         return self._settle(now)
 
-    def expect_answer(self, now: float) -> None:
-        """An input that asks for speech is on its way to the model: an answer is owed until its echo comes."""
-        self._owed += 1
+    def expect_answer(self, text: str, now: float) -> None:
+        """An input that asks for speech is on its way to the model, which will echo it as `text`: an answer is owed."""
+        self._owed.append(text)
+        self._superseded.discard(text)
         self._model_at = max(self._model_at, now)
 
     def instructed(self, instruction: RealtimeInstruction, turn: Turn, now: float) -> list[Do]:
@@ -337,18 +348,21 @@ class TurnMachine:
         self._heard_by_engine = by_engine
         return self._settle(now)
 
-    def abort(self, status: ResponseStatus, now: float) -> list[Do]:
-        """The session is over, whatever is open: end the open response, settle for what was heard, close what is worth it."""
+    def abort(self, status: ResponseStatus, now: float, *, client_is_gone: bool = False) -> list[Do]:
+        """The session is over, whatever is open: end the open response, settle for what was heard, close what is worth it.
+
+        `client_is_gone`: nothing plays any more, so that what the client had not played by now was not heard.
+        """
         turn = self.turn
         if turn.window_open and not turn.is_closing:
-            turn.was_interrupted = status is ResponseStatus.CANCELLED
-            record = self._open_response(turn, turn.expected_response)
             if status is ResponseStatus.CANCELLED:
-                self._drop_text()
-                self._cut(record, turn, now)
-            turn.window_open = False
-            self._end_response(record, status, turn, is_synthetic=True)
-            turn.window_open = False
+                self._end_cut_response(self._cut_response(turn, now), turn)
+            else:
+                record = self._open_response(turn, turn.expected_response)
+                self._end_response(record, status, turn, is_synthetic=True)
+                turn.window_open = False
+        if client_is_gone:
+            self._cut_playing(turn, now)
         if turn.legs is Legs.RUNNING:
             self._do.append(CancelLegs(turn, "the session has ended"))
         turn.open_calls.clear()
@@ -367,7 +381,7 @@ class TurnMachine:
         if idle is not None and now >= idle:
             self._end_idle_response(now)
         if turn.final_deadline is not None and now >= turn.final_deadline:
-            turn.final_deadline = now
+            turn.final_deadline = None
         lapse = self._lapse_at()
         if lapse is not None and now >= lapse:
             self._lapse(now)
@@ -422,8 +436,9 @@ class TurnMachine:
         )
 
     def is_dead(self, response_id: str) -> bool:
-        """Whether a response has ended: nothing may be started in its name."""
-        return response_id in self._ended
+        """Whether a response has ended: nothing may be started in its name. One that ended idle may go on."""
+        status = self._ended.get(self._carried_on.get(response_id, response_id))
+        return status is not None and status is not ResponseStatus.IDLE
 
     # --- elements
 
@@ -431,6 +446,23 @@ class TurnMachine:
         """Take an element now, or hold it for the next turn."""
         element = self._renamed(element)
         turn = self.turn
+        match element:
+            case Transcript(is_interim=True):
+                self._receive_interim(element, now)
+                return
+            case Transcript():
+                if not element.text.strip():
+                    return
+                element = self._noted_echo(element)
+                if isinstance(element, _Overtaken) and element.is_synthetic:
+                    self._bury(element.response_id)  # an action, or a question asked again: no words of the user
+                    return
+            case EmotionalState(state=state):
+                self._note_speaking(state, now)
+            case Partial():
+                self._user_at = now
+            case _:
+                pass
         if turn.is_cut or turn.is_closing:
             self._receive_while_closing(element, now)
         elif self._waiting and not self._belongs_to_current(element):
@@ -438,38 +470,83 @@ class TurnMachine:
         else:
             self._take(element, now)
 
+    def _noted_echo(self, final: Transcript) -> Transcript:
+        """A final pays what was owed for it. Echoes come in the order of the inputs."""
+        if final.text in self._superseded:
+            return _Overtaken(**attrs.asdict(final, recurse=False))
+        self._superseded.clear()
+        if self._owed:
+            del self._owed[: self._owed.index(final.text) + 1 if final.text in self._owed else 1]
+        return final
+
+    def _receive_interim(self, interim: Transcript, now: float) -> None:
+        """A barge-in is acted on at once, unless the client has been told of one already and waits for the old turn's exit."""
+        self._superseded.update(self._owed)  # an interruption drops what waited at the model
+        self._owed.clear()
+        if self._next is not None:
+            self._hold(interim)
+            return
+        self._waiting = self._cut_waiting(self._waiting, interim, now)
+
+    def _cut_waiting(self, waiting: deque[RealtimeElement], interim: Transcript, now: float) -> deque[RealtimeElement]:
+        """Take an interim that came behind what waits; returns what still does. An utterance that waits comes first, and the
+        interim cuts its answer; an answer to none is cut as a whole, before anything of it was shown."""
+        said_before = next((element for element in waiting if isinstance(element, Transcript)), None)
+        if said_before is not None:
+            self._barge_in(self._synthetic_interim(said_before), now)
+            return deque([*waiting, interim])
+        kept: deque[RealtimeElement] = deque()
+        for element in waiting:
+            match element:
+                case Token(response_id=dead) | Text(response_id=dead) | SpeechItem(response_id=dead):
+                    self._bury(dead)
+                case ResponseEnd(response_id=dead):
+                    self._bury(dead)
+                case ToolEvent(phase=ToolPhase.START, owner=ToolOwner.MODEL, response_id=dead):
+                    self._bury(dead)
+                    self._do.append(InterruptTools(self.turn.id))
+                case _:
+                    kept.append(element)
+        self._take_interim(interim, now)
+        return kept
+
+    def _bury(self, response_id: str) -> None:
+        """An interruption came before anything of a response was shown: nothing of it ever is."""
+        if response_id and response_id not in self._ended:
+            _remember(self._ended, response_id, ResponseStatus.CANCELLED, self.limits.remembered_responses)
+
     def _receive_while_closing(self, element: RealtimeElement, now: float) -> None:
         match element:
             case RealtimeError():
                 self._send(element, self.turn)
-            case ToolEvent() if element.call_id in self.turn.open_calls:
+            case ToolEvent() if self._settles_open_call(element):
                 self._take_tool(element, now)
-            case Transcript(is_interim=False) if self._is_final_of_cut_turn(element):
+            case Transcript() if self._is_final_of_cut_turn():
                 self._take_final(element, now)
-            case Transcript(is_interim=True) if self._next is None and not self._waiting:
-                self._barge_in(element, now)
+            case Transcript() if self._next is None:
+                self._barge_in(self._synthetic_interim(element), now)
+                self._hold(element)
             case _:
                 self._hold(element)
 
-    def _is_final_of_cut_turn(self, transcript: Transcript) -> bool:
+    def _is_final_of_cut_turn(self) -> bool:
         """The provider's own transcript of what was answered, and cut, before it came (cases C09, C10)."""
-        turn = self.turn
-        return turn.is_cut and turn.final_deadline is not None and turn.final is None and bool(transcript.text.strip())
+        return self.turn.is_cut and self.turn.final_deadline is not None
 
     def _belongs_to_current(self, element: RealtimeElement) -> bool:
         turn = self.turn
         match element:
-            case Token() | Text() | SpeechItem() | ResponseEnd():
+            case Token() | Text() | SpeechItem() | ResponseEnd() | ToolEvent():
                 current = turn.response.response_id if turn.response else turn.expected_response
-                return element.response_id == current or element.response_id in self._ended
-            case ToolEvent():
-                return element.call_id in turn.open_calls or (
-                    turn.response is not None and element.response_id == turn.response.response_id
-                )
+                answers = element.response_id == current if current else turn.window_open
+                return answers or element.response_id in self._ended or self._settles_open_call(element)
             case Transcript(is_interim=True) | RealtimeError() | EmotionalState():
                 return True
             case _:
                 return False
+
+    def _settles_open_call(self, element: RealtimeElement) -> bool:
+        return isinstance(element, ToolEvent) and element.call_id in self.turn.open_calls
 
     def _hold(self, element: RealtimeElement) -> None:
         late = isinstance(element, Token | Text | SpeechItem | ResponseEnd) and element.response_id in self._ended
@@ -478,23 +555,33 @@ class TurnMachine:
         self._waiting.append(element)
 
     def _drain(self, now: float) -> None:
-        """Take what waited for this turn, as far as it goes."""
+        """Take what waited for this turn, in order. What has to wait on is passed by what belongs to the open response."""
+        passed: deque[RealtimeElement] = deque()
         while self._waiting and not (self.turn.is_cut or self.turn.is_closing or self._is_over):
-            element = self._waiting[0]
-            final_has_to_wait = (
-                isinstance(element, Transcript)
-                and not element.is_interim
-                and self.turn.final is not None
-                and self.turn.window_open
-            )
-            other = isinstance(element, Token | Text | SpeechItem | ResponseEnd) and (
-                self.turn.response is not None
-                and element.response_id != self.turn.response.response_id
-                and element.response_id not in self._ended
-            )
-            if final_has_to_wait or other:
-                return
-            self._take(self._waiting.popleft(), now)
+            element = self._waiting.popleft()
+            if passed and isinstance(element, Transcript) and element.is_interim:
+                passed = self._cut_waiting(passed, element, now)
+            elif not self._belongs_to_current(element) if passed else self._has_to_wait(element):
+                passed.append(element)
+            else:
+                self._take(element, now)
+                if passed and not self._has_to_wait(passed[0]):
+                    self._waiting.extendleft(reversed(passed))
+                    passed.clear()
+        self._waiting.extendleft(reversed(passed))
+
+    def _has_to_wait(self, element: RealtimeElement) -> bool:
+        """A second final waits for the end of the window, another response's words for the end of the open one."""
+        turn = self.turn
+        match element:
+            case Transcript(is_interim=False):
+                return turn.final is not None and turn.window_open
+            case Token() | Text() | SpeechItem() | ResponseEnd():
+                open_ = turn.response
+                is_other = open_ is not None and element.response_id != open_.response_id
+                return is_other and element.response_id not in self._ended
+            case _:
+                return False
 
     def _take(self, element: RealtimeElement, now: float) -> None:
         match element:
@@ -508,11 +595,7 @@ class TurnMachine:
                 self._take_response_end(element, now)
             case ToolEvent():
                 self._take_tool(element, now)
-            case Partial():
-                self._user_at = now
-                self._send(element, self.turn)
-            case EmotionalState():
-                self._take_speaking_state(element, now)
+            case Partial() | EmotionalState():
                 self._send(element, self.turn)
             case RealtimeCommand(name=name):
                 self._model_at = now
@@ -527,10 +610,10 @@ class TurnMachine:
                 self._model_at = now
                 self._send(element, self.turn)
 
-    def _take_speaking_state(self, element: EmotionalState, now: float) -> None:
-        if element.state is SpeakingState.USER_SPEAKING:
+    def _note_speaking(self, state: SpeakingState | None, now: float) -> None:
+        if state is SpeakingState.USER_SPEAKING:
             self._speaking_since = self._user_at = now
-        elif element.state is SpeakingState.USER_NOT_SPEAKING:
+        elif state is SpeakingState.USER_NOT_SPEAKING:
             self._speaking_since = None
             self._user_at = now
 
@@ -542,21 +625,32 @@ class TurnMachine:
             self._begin(turn, now)
             self._open_utterance(interim, turn, now)
         elif turn.has_interim and turn.final is None and not turn.responses:
-            self._owed = 0
             self._user_at = now  # the same utterance goes on: a turn has one interim
-            turn.is_lapsed = False
+            if turn.is_lapsed:
+                turn.is_lapsed = False
+                self._cut_text, self._asked_again = self._asked_again, None
             turn.timing.last_interim = now
         else:
             self._barge_in(interim, now)
 
     def _open_utterance(self, interim: Transcript, turn: Turn, now: float) -> None:
-        self._owed = 0  # an interruption drops what waited at the model
-        self._cut_text = None
+        self._cut_text = self._asked_again = None
         self._cut_playing(turn, now)
         turn.has_interim = True
         turn.timing.last_interim = now
         self._user_at = now
         self._send(interim, turn)
+
+    def _take_held_of_cut_turn(self, now: float) -> None:
+        """What the cut turn waits for may be here already: it was held, as the turn was, behind the one before."""
+        waiting, self._waiting = self._waiting, deque()
+        for element in waiting:
+            if isinstance(element, ToolEvent) and self._settles_open_call(element):
+                self._take_tool(element, now)
+            elif isinstance(element, Transcript) and not element.is_interim and self._is_final_of_cut_turn():
+                self._take_final(element, now)
+            else:
+                self._waiting.append(element)
 
     def _barge_in(self, interim: Transcript, now: float) -> None:
         """The user speaks into the turn: whatever it was doing ends here."""
@@ -564,15 +658,9 @@ class TurnMachine:
         self._next = self._new_turn()
         self._begin(self._next, now)
         if turn.window_open and not turn.is_closing:
-            turn.was_interrupted = True
-            record = self._open_response(turn, turn.expected_response)
-            if self.assembler is not None and self.assembler.pending.strip():
-                self.hearing.sentence_queued(record.response_id, self.assembler.pending.strip(), self._sentence_from)
-                record.sentences.append(self.assembler.pending.strip())
-            self._drop_text()
-            self._cut(record, turn, now)
+            record = self._cut_response(turn, now)
             self._open_utterance(interim, self._next, now)
-            self._end_response(record, ResponseStatus.CANCELLED, turn, is_synthetic=True)
+            self._end_cut_response(record, turn)
             self._cut_text = turn.user_text or self._cut_text
         else:
             self._open_utterance(interim, self._next, now)
@@ -588,6 +676,26 @@ class TurnMachine:
             self._do.append(InterruptTools(turn.id))
         if turn.final is None and turn.has_interim:
             turn.final_deadline = now + self.limits.interim_lapse
+        self._take_held_of_cut_turn(now)
+
+    def _cut_response(self, turn: Turn, now: float) -> ResponseRecord:
+        """Cut the response of the open window, with the words that are no whole sentence yet."""
+        turn.was_interrupted = True
+        record = self._open_response(turn, turn.expected_response)
+        if self.assembler is not None:
+            begun = self.assembler.pending.strip()
+            if begun:
+                self.hearing.sentence_queued(record.response_id, begun, self._sentence_from)
+                record.sentences.append(begun)
+            self.assembler.drop()
+        self._cut(record, turn, now)
+        return record
+
+    def _end_cut_response(self, record: ResponseRecord, turn: Turn) -> None:
+        self._end_response(record, ResponseStatus.CANCELLED, turn, is_synthetic=True)
+        self._bury(turn.expected_response)
+        turn.expected_response = ""
+        turn.window_open = False
 
     def _cut_playing(self, new: Turn, now: float) -> None:
         """The user cuts in on speech that the model has finished and the client is still playing."""
@@ -611,20 +719,17 @@ class TurnMachine:
         self._do.append(CutSpeech(record.response_id, turn.id))
 
     def _take_final(self, final: Transcript, now: float) -> None:
-        if not final.text.strip():
-            return
         turn = self.turn
         if turn.final is not None and turn.window_open:
             self._waiting.append(final)  # a second final inside a window waits and opens the next turn
             return
         if turn.final is not None or (turn.responses and not turn.has_interim):
             self._barge_in(self._synthetic_interim(final), now)
-            self._waiting.append(final)
+            self._waiting.appendleft(final)  # what waits came after it
             return
         if not turn.has_interim:
             self._begin(turn, now)
             self._open_utterance(self._synthetic_interim(final), turn, now)
-        self._owed = max(0, self._owed - 1)
         self._speaking_since = None
         self._cut_text = None
         turn.final = final
@@ -640,14 +745,16 @@ class TurnMachine:
             self._start_legs(turn)
         else:
             turn.window_open = True
-            turn.expected_response = final.response_id
+            turn.expected_response = "" if final.response_id in self._ended else final.response_id
             self._model_at = now
+            if isinstance(final, _Overtaken):
+                self._barge_in(self._synthetic_interim(final), now)
 
     def _synthetic_interim(self, final: Transcript) -> Transcript:
         return Transcript(INTERIM_SENTINEL, is_interim=True, is_synthetic=True, provider=final.provider)
 
     def _lapse_at(self) -> float | None:
-        if not self.front.waits_for_words:
+        if not self.front.waits_for_words or self._owed:
             return None
         if self._speaking_since is not None:
             return self._speaking_since + self.limits.utterance_limit
@@ -662,7 +769,8 @@ class TurnMachine:
         self.turn.is_lapsed = True
         if self._cut_text is not None and not self._input_ended:
             self._asked_again = self._cut_text
-            self._owed += 1
+            self._owed.append(self._cut_text)
+            self._superseded.discard(self._cut_text)
             self._do.append(AskAgain(self._cut_text))
         self._cut_text = None
 
@@ -674,7 +782,10 @@ class TurnMachine:
             return element
         status = self._ended.get(element.response_id)
         renamed = self._carried_on.get(element.response_id)
-        if renamed is None and status is ResponseStatus.IDLE and not isinstance(element, ResponseEnd | ToolEvent):
+        goes_on = not isinstance(element, ResponseEnd | ToolEvent) or (
+            isinstance(element, ToolEvent) and element.phase is ToolPhase.START
+        )
+        if renamed is None and status is ResponseStatus.IDLE and goes_on:
             renamed = self.new_id("response")
             _remember(self._carried_on, element.response_id, renamed, self.limits.remembered_responses)
         return element if renamed is None else attrs.evolve(element, response_id=renamed)
@@ -727,18 +838,30 @@ class TurnMachine:
             if turn.response.response_id != end.response_id:
                 self._hold(end)
                 return
-        elif not turn.window_open or turn.expected_response not in ("", end.response_id):
+        elif not self._ends_window(end, turn):
             _remember(self._ended, end.response_id, end.status, self.limits.remembered_responses)
             return
-        record = self._open_response(turn, end.response_id)
         self._model_at = now
+        record = self._open_response(turn, end.response_id)
+        if end.status is ResponseStatus.CANCELLED:  # the provider has cut it by itself
+            self._cut_response(turn, now)
         self._end_response(record, end.status, turn, is_synthetic=end.is_synthetic)
         self._after_response(turn, now)
 
+    def _ends_window(self, end: ResponseEnd, turn: Turn) -> bool:
+        """Whether the end of a response that said nothing is that of the open window. The end of an unnamed cancelled one is
+        taken for that of an earlier window, which an interruption has closed."""
+        if not turn.window_open:
+            return False
+        if turn.expected_response:
+            return turn.expected_response == end.response_id
+        return end.status is not ResponseStatus.CANCELLED
+
     def _end_idle_response(self, now: float) -> None:
         turn = self.turn
-        record = self._open_response(turn, turn.expected_response)
-        self._end_response(record, ResponseStatus.IDLE, turn, is_synthetic=True)
+        while turn.window_open:  # one that was named and never begun, behind the one that fell silent, ends too
+            record = self._open_response(turn, turn.expected_response)
+            self._end_response(record, ResponseStatus.IDLE, turn, is_synthetic=True)
         self._after_response(turn, now)
 
     def _open_response(self, turn: Turn, response_id: str) -> ResponseRecord:
@@ -796,8 +919,17 @@ class TurnMachine:
                 turn.window_open = True
             turn.open_calls[event.call_id] = event.on_interruption
             turn.parameters[event.call_id] = event
+            self._calls[event.call_id] = turn
         else:
             turn.open_calls.pop(event.call_id, None)
+            began_in = self._calls.pop(event.call_id, None)
+            if began_in is None:
+                return  # the client was never told of it
+            if began_in is not turn:  # it went on after its turn had ended, and is recorded there
+                began_in.tools[event.call_id] = event
+                self._do.append(AmendTurn(began_in))
+                self._send(event, turn)
+                return
         turn.tools[event.call_id] = event
         self._send(event, turn)
 
@@ -806,10 +938,6 @@ class TurnMachine:
     def _begin(self, turn: Turn, now: float) -> None:
         if turn.started_at is None:
             turn.started_at = now
-
-    def _drop_text(self) -> None:
-        if self.assembler is not None:
-            self.assembler.drop()
 
     def _send(self, element: RealtimeElement, turn: Turn) -> None:
         self._do.append(Send(element, turn.id))
@@ -831,11 +959,9 @@ class TurnMachine:
                 self._next = None
                 self._drain(now)
                 return self._settle(now)
-        if not turn.is_closing and not turn.is_cut and self._waiting:
-            before = len(self._waiting)
+        if self._waiting and not (turn.is_closing or turn.is_cut or self._has_to_wait(self._waiting[0])):
             self._drain(now)
-            if len(self._waiting) < before:
-                return self._settle(now)
+            return self._settle(now)
         do, self._do = self._do, []
         return do
 

@@ -5,6 +5,7 @@ All of it is shielded from the cancellation that may have ended the session, and
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVarTuple
 
 import trio
@@ -17,7 +18,7 @@ from engine.pipeline.line import ClientLine
 from engine.protocol.usage import ActivityMeter
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
-from engine.store.documents import UsageDocument
+from engine.store.documents import SessionState, UsageDocument
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +36,13 @@ async def finish_session(
     """Close the open turn, save, write the usage record, run the disconnect hook, tell the client. Takes `cleanup_seconds`
     at most, and returns in that time whatever hangs."""
     context = prepared.context
+    client_is_gone = end.state is SessionState.DISCONNECTED and end.error is None
     with trio.move_on_after(services.settings.cleanup_seconds, shield=True) as limit:
         status = ResponseStatus.FAILED if end.error else ResponseStatus.CANCELLED
-        await fenced("closing the turn", turns.abandon, status)
+        await fenced("closing the turn", partial(turns.abandon, status, client_is_gone=client_is_gone))
         meter.activity(trio.current_time())
         async with trio.open_nursery() as legs:
+            legs.start_soon(fenced, "saving the turns", turns.writer.flush)
             legs.start_soon(fenced, "saving the session", _save, context, turns, services, end)
             legs.start_soon(fenced, "the usage record", _write_usage, prepared, turns, meter, services)
             legs.start_soon(fenced, "on_session_disconnect", prepared.manager.on_session_disconnect, context)

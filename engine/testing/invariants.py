@@ -63,7 +63,8 @@ class _Turn:
     has_final: bool = False
     is_exited: bool = False
     emitted: bool = False
-    """Something came of it that an `exit` has to acknowledge: words, an answer or a tool call."""
+    """Something came of it that an `exit` has to acknowledge: words, an answer or a tool call. That a call of an earlier turn
+    settles in it is none."""
     responses: set[str] = attrs.field(factory=set[str])
 
 
@@ -82,6 +83,7 @@ class _Response:
 @attrs.define(eq=False)
 class _Call:
     name: str
+    turn_id: str
     is_settled: bool = False
 
 
@@ -184,14 +186,15 @@ class _StreamRules:
                 pass
 
     def _check_order(self, element: OutputElement, turn_id: str) -> None:
-        """Between the interim of a new turn and the exit of the old one: commands of the old turn, and nothing else."""
+        """Between the interim of a new turn and the exit of the old one: commands of the old turn, and nothing else but its own
+        final transcript, which a provider may bring late."""
         is_newer = False
         for other_id, other in self.open_turns.items():
             if other_id == turn_id:
                 is_newer = True
             elif not is_newer and other.emitted:
                 self.broken("turn order", f"{_name(element)} of turn {turn_id} before the exit of turn {other_id}")
-            elif is_newer and other.has_interim and not isinstance(element, OutCommand | SpeechCut):
+            elif is_newer and other.has_interim and not isinstance(element, OutCommand | SpeechCut | OutTranscript):
                 self.broken("barge-in", f"{_name(element)} of turn {turn_id} after the interim of turn {other_id}")
 
     def _take_transcript(self, transcript: OutTranscript, turn: _Turn) -> None:
@@ -270,19 +273,20 @@ class _StreamRules:
         response.status = status
 
     def _take_tool(self, command: OutCommand, turn: _Turn) -> None:
-        turn.emitted = True
         call_id, name = str(command.parameters["callId"]), str(command.parameters["name"])
         call = self.calls.get(call_id)
         if command.name == "tool-start":
             if call is not None:
                 self.broken("tools", f"call {call_id} is started twice")
-            self.calls[call_id] = _Call(name)
+            self.calls[call_id] = _Call(name, command.turn_id)
+            turn.emitted = True
         elif call is None:
             self.broken("tools", f"{command.name} of call {call_id}, which was not started")
         elif call.is_settled or call.name != name:
             self.broken("tools", f"{command.name} of call {call_id} ({name}) after it was settled as {call.name}")
         else:
             call.is_settled = True
+            turn.emitted = turn.emitted or call.turn_id == command.turn_id
 
     def _take_exit(self, command: OutCommand, turn: _Turn) -> None:
         if not turn.emitted:
