@@ -70,7 +70,7 @@ async def play_evening(peer: Peer) -> None:
     await peer.words("t2", "r2", "Two coffees, gladly.")
     await peer.words("t2", "r2", "Without nuts we have the lemon tart, which")
     await peer.start_speech("t2", "r2")
-    await peer.sound(6, pitch=180)
+    await peer.sound(2.8, pitch=180)
     await peer.command(
         "realtime-instruction",
         instructionType="INSTRUCTION",

@@ -361,6 +361,31 @@ async def test_small_rules_about_text(rules: Page) -> None:
     assert rests == [" And", "And", " Then", "", "明日", "One. Two.", "planning", "One. Two", "今日は。明日"]
 
 
+async def test_words_are_divided_as_their_sound_was(rules: Page) -> None:
+    divided = await rules.evaluate(
+        """(async () => {
+          const { divideByHearing } = await import("/turn.js");
+          const half = { receivedMs: 4000, heardMs: 2000 };
+          return [
+            divideByHearing("One two three four.", half),
+            divideByHearing("One two three", half),
+            divideByHearing("One two", { receivedMs: 4000, heardMs: 0 }),
+            divideByHearing("One two", { receivedMs: 4000, heardMs: 4100 }),
+            divideByHearing("One two", { receivedMs: 0, heardMs: 0 }),
+            divideByHearing("", half),
+          ];
+        })()"""
+    )
+    assert divided == [
+        ["One two ", "three four."],
+        ["One ", "two three"],
+        ["", "One two"],
+        ["One two", ""],
+        ["One two", ""],
+        ["", ""],
+    ]
+
+
 async def test_every_error_of_the_protocol_has_plain_words(rules: Page) -> None:
     from engine.errors import ErrorCode
 

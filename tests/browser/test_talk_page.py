@@ -199,10 +199,11 @@ async def test_an_interruption_silences_at_once_and_for_good(page: Page, playhou
     assert max(await page.evaluate("souffleur.cuts()")) < 100  # ms; a few on a quiet machine
     cut = peer.playback[-1]
     assert cut["playedMs"] <= counters["rendered"] / 24
-    said = await page.text("#turns > li:first-child .said")
-    assert said.startswith("It all began a long time —")
-    assert "interrupted after" in said
-    assert "ago" not in said
+    heard = await page.text("#turns > li:first-child .said > span:first-child")
+    unheard = await page.text("#turns > li:first-child .unheard")
+    assert heard + unheard == "It all began a long time"  # and nothing of what came late
+    assert "long" in unheard  # of five seconds not even one and a half were heard
+    assert (await page.text("#turns > li:first-child .verdict")).startswith("interrupted after")
     assert await page.text("#floor-words") == "You are speaking"
     # The next answer is heard.
     await peer.transcript("t2", "Shorter.")
@@ -231,6 +232,11 @@ async def test_an_interruption_by_hand(page: Page, playhouse: Playhouse, by: str
             await trio.lowlevel.checkpoint()
     assert {report["playedMs"] for report in peer.playback[reports:]} == {heard}
     await peer.exit("t1")
+    await peer.transcript("t2", ".", interim=True)
+    await page.wait_for("document.querySelector('#floor-words').innerText === 'You are speaking'")
+    reports = len(peer.playback)
+    await quanta_pass(page, 60)  # 0.3 s
+    assert len(peer.playback) == reports
     assert await page.evaluate("document.querySelector('#interrupt').hidden")
 
 

@@ -6,7 +6,6 @@
      {kind: "complete", responseId}  no more audio of this run is coming
      {kind: "alert", error}       an error element, to be explained
      {kind: "ready", parameters}  the session stands
-     {kind: "exit", turnId}       the server is done with a turn
      {kind: "over", parameters}   the session has ended
 
    Laws:
@@ -115,7 +114,10 @@ export class Conversation {
   audioFor(byteLength) {
     if (this.#run === null || byteLength === 0) return null;
     const response = this.#responseOf(this.#run.responseId);
-    if (response?.sound === "none") response.sound = "queued";
+    if (response !== null) {
+      if (response.sound === "none") response.sound = "queued";
+      response.receivedMs += (byteLength * 500) / this.#run.sampleRate; // PCM16: two bytes a sample
+    }
     return this.#run;
   }
 
@@ -131,10 +133,9 @@ export class Conversation {
     return waits || this.pendingTyped.some((typed) => !typed.lost) ? "thinking" : "open";
   }
 
-  /* What sounds at the moment: {responseId, turnId}, or null. */
+  /* The id of the response that sounds at the moment, or null. */
   get sounding() {
-    const response = this.#playing === null ? null : this.#responseOf(this.#playing);
-    return response === null ? null : { responseId: response.responseId, turnId: this.#turnWith(response).id };
+    return this.#playing;
   }
 
   heardMs(responseId) {
@@ -230,7 +231,6 @@ export class Conversation {
         break;
       case "exit":
         this.#exit(parameters);
-        effects.push({ kind: "exit", turnId: parameters.turnId });
         break;
       case "session-end":
         effects.push({ kind: "over", parameters });

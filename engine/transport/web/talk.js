@@ -14,8 +14,12 @@ const READY_LIMIT = 20000;
 /* The server's own limit for the end of a session is 20 s; a little more for the way. */
 const END_LIMIT = 25000;
 
-/* While an answer stopped by hand is still being sent, the server is told this often (ms) that no more of it is heard. */
+/* The server counts on from the last report, as it does not see the hand that stopped an answer: until the user goes on it is
+   told this often (ms) that no more is heard. */
 const STOPPED_REPORT = 250;
+
+/* It is told so for this long (ms), in case the user says nothing more. */
+const STOPPED_LIMIT = 60000;
 
 const view = new View(dismiss);
 const player = new Player(hearPlayer);
@@ -27,7 +31,7 @@ let wantsMicrophone = false; // what the user chose, for "talk again"
 let sessionId = null;
 let endedByUser = false;
 let deadline = null; // timer for `ready`, later for `session-end`
-let stopped = null; // {turnId, timer} of an answer stopped by hand
+let stopped = null; // the timer that speaks of an answer stopped by hand
 const cuts = []; // how long the last silences took, ms from the message to the audio thread's word
 
 // --- the cast --------------------------------------------------------------------------------------------------------
@@ -167,9 +171,6 @@ function apply(event) {
         connection.send({ type: "action", name: "intro" });
         view.announce(`Connected with ${conversation.agent.name}.`);
         break;
-      case "exit":
-        if (stopped?.turnId === effect.turnId) letGoOfStopped();
-        break;
       case "over":
         finish(explainEnd({ end: effect.parameters, error: conversation.lastFatal, byUser: endedByUser, agent: conversation.agent.name }));
         break;
@@ -231,16 +232,19 @@ function report(responseId, playedMs) {
 /* The user has heard enough. The server learns it from the reports, which from now on stand still. */
 function interrupt() {
   if (conversation === null || !conversation.interruptible) return;
-  const sounding = conversation.sounding;
+  const { sounding } = conversation;
   apply({ kind: "interrupt" });
   view.announce("Interrupted.");
   if (sounding === null) return;
-  const { responseId, turnId } = sounding;
-  stopped = { turnId, timer: setInterval(() => report(responseId, conversation.heardMs(responseId)), STOPPED_REPORT) };
+  const until = performance.now() + STOPPED_LIMIT;
+  stopped = setInterval(() => {
+    report(sounding, conversation.heardMs(sounding));
+    if (performance.now() > until) letGoOfStopped();
+  }, STOPPED_REPORT);
 }
 
 function letGoOfStopped() {
-  clearInterval(stopped?.timer);
+  clearInterval(stopped);
   stopped = null;
 }
 

@@ -2,7 +2,7 @@
 
 import { make, setText } from "./dom.js";
 import { joinPieces } from "./text.js";
-import { hasWords, timings } from "./turn.js";
+import { divideByHearing, hasWords, timings } from "./turn.js";
 import { explainError, explainResponse } from "./words.js";
 
 /* What a card may show at most: a page is not a database browser. */
@@ -12,6 +12,7 @@ const CARD_TEXT = 500;
 /* A whisper longer than this (in characters) is folded; context sooner, as it is reading matter. */
 const LONG_WHISPER = 240;
 const LONG_CONTEXT = 100;
+const PREVIEW = 90;
 
 const WHISPER_KINDS = {
   INSTRUCTION: "cue",
@@ -99,10 +100,11 @@ function makeLine(line, agentName) {
 class SpeechLine {
   #sentences = make("span");
   #tail = make("span", { class: "tail" });
+  #unheard = make("del", { class: "unheard" });
   #verdict = make("em", { class: "verdict", hidden: true });
 
   constructor(agentName) {
-    const said = make("p", { class: "said" }, this.#sentences, this.#tail, this.#verdict);
+    const said = make("p", { class: "said" }, this.#sentences, this.#tail, this.#unheard, this.#verdict);
     this.element = make("div", { class: "speech agent", hidden: true }, make("p", { class: "speaker" }, agentName), said);
   }
 
@@ -112,8 +114,11 @@ class SpeechLine {
     this.element.hidden = silent && line.sound === "none" && (line.cut || trouble === "");
     const words = line.sentences.reduce(joinPieces, "");
     const joint = words !== "" && line.tail !== "" && !/^\s/.test(line.tail) ? " " : "";
-    setText(this.#sentences, words);
-    setText(this.#tail, `${joint}${line.tail.trimEnd()}${line.cut && !silent ? " —" : ""}`);
+    const preview = `${joint}${line.tail.trimEnd()}`;
+    const [heard, unheard] = line.cut ? divideByHearing(words + preview, line) : [words, ""];
+    setText(this.#sentences, heard);
+    setText(this.#tail, line.cut ? `${/\s$/.test(heard) || heard === "" ? "" : " "}— ` : preview);
+    setText(this.#unheard, unheard);
     this.#tail.parentElement.classList.toggle("dots", silent && line.status === null && !line.cut);
     setText(this.#verdict, trouble);
     this.#verdict.hidden = trouble === "";
@@ -121,8 +126,9 @@ class SpeechLine {
   }
 }
 
-function cutWords({ heardMs }) {
-  return heardMs > 0 ? `interrupted after ${duration(heardMs)}` : "interrupted";
+function cutWords({ heardMs, receivedMs }) {
+  if (heardMs === 0 && receivedMs > 0) return "interrupted before it was heard";
+  return heardMs > 0 ? `interrupted after ${(heardMs / 1000).toFixed(1)} s` : "interrupted";
 }
 
 class ToolLine {
@@ -165,7 +171,7 @@ class Whisper {
   update({ text }) {
     setText(this.#text, text);
     if (text.length <= this.#limit) return;
-    setText(this.#short, `${text.slice(0, this.#limit * 0.8).trimEnd()}…`);
+    setText(this.#short, `${text.slice(0, PREVIEW).trimEnd()}…`);
     if (this.#folded) return;
     this.#folded = true; // for good: what somebody has opened is not taken out of his hands
     this.element.replaceChildren(make("details", {}, make("summary", {}, this.#kind, this.#short), this.#text));

@@ -26,9 +26,29 @@ export function makeTurn(key, id, now) {
   };
 }
 
-/* `sound`: "none", "queued", "playing" or "heard"; `status`: as `response-end` says, null until then. */
+/* `sound`: "none", "queued", "playing" or "heard"; `status`: as `response-end` says, null until then. Of the speech
+   `receivedMs` has come and `heardMs` was played. */
 export function makeSpeech(responseId) {
-  return { kind: "speech", responseId, sentences: [], tail: "", status: null, cut: false, sound: "none", heardMs: 0 };
+  return {
+    kind: "speech",
+    responseId,
+    sentences: [],
+    tail: "",
+    status: null,
+    cut: false,
+    sound: "none",
+    receivedMs: 0,
+    heardMs: 0,
+  };
+}
+
+/* -> [heard, unheard]: the words of an answer that was cut, divided as its sound was; whole words, in proportion. All of
+   it counts as heard when there was no sound. */
+export function divideByHearing(text, { receivedMs, heardMs }) {
+  const share = receivedMs > 0 ? Math.min(1, heardMs / receivedMs) : 1;
+  const words = text.split(/(?<=\s)(?=\S)/); // each with the space behind it
+  const heard = words.slice(0, Math.floor(words.length * share)).join("");
+  return [heard, text.slice(heard.length)];
 }
 
 export function touch(turn) {

@@ -169,7 +169,8 @@ export class View {
 
 function drawNotice(notice, dismiss) {
   const { code, what, advice, detail } = notice.error ? explainError(notice.error) : notice;
-  const close = make("button", { type: "button", class: "link" }, "Dismiss");
+  const cross = make("span", { "aria-hidden": "true" }, "×");
+  const close = make("button", { type: "button", class: "link" }, cross, make("span", { class: "unseen" }, "Dismiss"));
   close.addEventListener("click", () => dismiss(notice));
   const words = [what, advice, detail].filter(Boolean).join(" ");
   return make("li", { class: notice.tone ?? "warning", "data-code": code }, make("span", {}, words), close);
