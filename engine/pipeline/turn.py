@@ -137,29 +137,25 @@ class TurnPipeline(ConversationDriver):
             nursery.cancel_scope.deadline = trio.current_time() + self.settings.turn_end_seconds
 
     async def _work(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
-        while not self.is_finished:
-            element: RealtimeElement | None
-            try:
-                element = elements.receive_nowait()
-            except trio.WouldBlock:
-                element = await self._wait(elements)
-            except trio.EndOfChannel:
-                return
-            if element is not None:
-                self.receive_from_model(element)
+        """An idle response ends by the deadline of the scope around the wait (M7).
 
-    async def _wait(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> RealtimeElement | None:
-        """The next element; None when a deadline came first. An idle response ends by this scope's deadline (M7)."""
-        with trio.CancelScope() as self._quiet:
-            self._schedule()
-            try:
-                return await elements.receive()
-            except trio.EndOfChannel:
-                self.end("the model has ended")
-        self._quiet = None
-        if not self.is_finished:
-            self._apply(self.machine.tick(trio.current_time()))
-        return None
+        One scope serves many elements, as making one costs as much as handling an element. So its deadline is brought forward
+        when it has to be and otherwise left behind: when it comes it may turn out that nothing is due yet.
+        """
+        while not self.is_finished:
+            with trio.CancelScope() as self._quiet:
+                self._schedule()
+                await self._take_elements(elements)
+            self._quiet = None
+            if not self.is_finished:
+                self._apply(self.machine.tick(trio.current_time()))
+
+    async def _take_elements(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+        try:
+            while True:
+                self.receive_from_model(await elements.receive())
+        except trio.EndOfChannel:
+            self.end("the model has ended")
 
     def _schedule(self) -> None:
         """Write the next deadline onto the scope of the wait, or end the wait when there is nothing to wait for."""
