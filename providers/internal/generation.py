@@ -1,9 +1,13 @@
 """One answer: the chat model's words, streamed into speech, with its tool calls and what it says after them (SPEC P8)."""
 
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import attrs
 import trio
 
-from engine.elements import RealtimeElement, ResponseStatus, SpeechItem, Token
+from engine.elements import RealtimeElement, RealtimeError, ResponseStatus, SpeechItem, Token
 from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import (
     ChatFinished,
@@ -25,16 +29,20 @@ from engine.protocol.audio import SAMPLE_BYTES
 from providers.internal.history import ChatHistory
 from providers.internal.speech import Piece, SpokenResponse
 
+logger = logging.getLogger(__name__)
+
 MAX_ROUNDS = 8
 """Requests for one answer: a model that goes on calling tools after that has lost its way."""
 MAX_PIECES = 256
 """Pieces waiting to be spoken. Speech is much slower than words, so a long answer waits here; the words wait behind it."""
 AUDIO_CHUNKS = 4
+NOT_ENDED = '{"status": "The user has gone on speaking: the conversation has not ended."}'
+"""What the model reads of a call that was to end the session when the goodbye was cut."""
 
 
 @attrs.define(eq=False)
 class Generation:
-    """Runs in the session's answer scope; cancelled by a barge-in, after `stop` has told what was heard."""
+    """Runs in the session's answer scope; cancelled by a barge-in."""
 
     response_id: str
     context: Context
@@ -48,33 +56,54 @@ class Generation:
     usage: TokenUsage
     elements: trio.MemorySendChannel[RealtimeElement]
     start_tool: StartTool
+    ends_session: bool = False
+    """The session ends when this answer has been heard: the instruction that it speaks says so, or a tool does."""
     status: ResponseStatus = attrs.field(default=ResponseStatus.COMPLETED, init=False)
-    ends_session: bool = attrs.field(default=False, init=False)
     _spoken: SpokenResponse = attrs.field(init=False)
-    _said: str = attrs.field(default="", init=False)
-    """What of the words the history has already."""
+    _remembered: int = attrs.field(default=0, init=False)
+    """How much of the words the history has already."""
     _open_calls: set[str] = attrs.field(factory=set[str], init=False)
-    _all_settled: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _is_stopped: bool = attrs.field(default=False, init=False)
+    _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when no result is waited for any more."""
+    _finish_calls: set[str] = attrs.field(factory=set[str], init=False)
+    """The calls of this answer that end the session."""
+    _goes_on: bool = attrs.field(default=True, init=False)
+    """Whether the model is asked again with the results of its calls."""
 
     def __attrs_post_init__(self) -> None:
         self._spoken = SpokenResponse(self.response_id, self.context.locale, is_silent=self.synthesizer is None)
 
     # --- what the session's other task tells
 
-    def settled(self, result: ToolSettled) -> None:
-        """A call of this answer has ended; its output is in the history."""
+    def settle(self, result: ToolSettled) -> None:
+        """A call has ended, maybe one of this answer; its output is in the history."""
+        if result.call_id not in self._open_calls:
+            return
         self._open_calls.discard(result.call_id)
-        self.ends_session = self.ends_session or result.ends_session
+        if result.interrupted:
+            self.stop_asking()
+        if result.ends_session:
+            self.ends_session = True
+            self._finish_calls.add(result.call_id)
         if not self._open_calls:
-            self._all_settled.set()
+            self._settled.set()
 
-    def stop(self, heard: str) -> None:
-        """The user cut in: what is not in the history yet comes there as far as it was heard."""
-        if not self._is_stopped:
-            self._is_stopped = True
-            self.history.add_answer(self.response_id, self._spoken.text[len(self._said) :].strip())
-            self.history.cut(self.response_id, heard)
+    def stop_asking(self) -> None:
+        """The results will not all come, or too late: say what there is to say, and end."""
+        self._goes_on = False
+        self._settled.set()
+
+    def interrupt(self) -> None:
+        """The user cuts in, the scope of this answer is cancelled: its words come into the history, to be cut there."""
+        self._remember()
+        for call_id in self._finish_calls:
+            self.history.add_output(call_id, NOT_ENDED)
+
+    def _remember(self, calls: tuple[ToolCall, ...] = ()) -> None:
+        """What was said since the last time, with the calls that follow it."""
+        text = self._spoken.text
+        self.history.add_answer(self.response_id, text[self._remembered :].strip(), calls)
+        self._remembered = len(text)
 
     # --- the answer
 
@@ -93,53 +122,73 @@ class Generation:
     async def _converse(self, to_speak: trio.MemorySendChannel[Piece]) -> None:
         """Ask the model, run the tools it calls, ask again with their results."""
         for _ in range(MAX_ROUNDS):
+            was_finished, said_before = bool(self._finish_calls), len(self._spoken.text)
             calls = await self._ask(to_speak)
+            # A barge-in may have come together with the end of the stream: then nothing may be started any more.
+            await trio.lowlevel.checkpoint_if_cancelled()
+            has_spoken = bool(self._spoken.text[said_before:].strip())
             pieces = self._spoken.flush()
-            self.history.add_answer(self.response_id, self._spoken.text[len(self._said) :].strip(), calls)
-            self._said = self._spoken.text
-            for call in calls:  # in the history before they run, and nothing can come between
-                self.start_tool(call)
+            self._remember(calls)
+            self._start(calls)
             for piece in pieces:
                 await to_speak.send(piece)
             await self._show()
             if not calls:
                 return
-            await self._all_settled.wait()
-            if self.ends_session and self._said.strip():
-                return  # the goodbye was said before the call; there is nothing to say after it
-        raise RealtimeException(ErrorCode.CHAT_FAILED, "The chat model called tools without end.")
+            await self._settled.wait()
+            if not self._goes_on:
+                self.status, self.ends_session = ResponseStatus.INCOMPLETE, False
+                return
+            if self._finish_calls and (has_spoken or was_finished):
+                return  # the goodbye was said with the call, or there was another request to say it
+        logger.warning("the chat model called tools in %d requests for one answer; it is not asked again", MAX_ROUNDS)
+        message = "The chat model called tools without end; its answer was ended."
+        await self.elements.send(RealtimeError(ErrorCode.CHAT_FAILED, message))
+        self.status = ResponseStatus.INCOMPLETE
 
     async def _ask(self, to_speak: trio.MemorySendChannel[Piece]) -> tuple[ToolCall, ...]:
-        """One request: stream its words into speech and start its calls."""
+        """One request: stream its words into speech. Returns its calls, which are not started yet."""
         calls: list[ToolCall] = []
-        self._all_settled = trio.Event()
         request = ChatRequest(
-            self.history.request(self.system_prompt), self.tools, self.temperature, self.context.locale
+            self.history.request(self.system_prompt),
+            self.tools if self._goes_on else (),
+            self.temperature,
+            self.context.locale,
         )
-        async with self.chat.open_stream(request) as deltas:
-            async for delta in deltas:
-                match delta:
-                    case ChatText(text):
-                        await self.elements.send(Token(text, self.response_id))
-                        for piece in self._spoken.feed(text):
-                            await to_speak.send(piece)
-                        await self._show()
-                    case ChatToolCall():
-                        calls.append(self._call(delta))
-                    case ChatUsage():
-                        self.usage.input += delta.input
-                        self.usage.output += delta.output
-                        self.usage.cached += delta.cached
-                    case ChatFinished(complete):
-                        self.status = ResponseStatus.COMPLETED if complete else ResponseStatus.INCOMPLETE
+        with _failing_as(ErrorCode.CHAT_FAILED, "The chat model failed."):
+            async with self.chat.open_stream(request) as deltas:
+                async for delta in deltas:
+                    match delta:
+                        case ChatText(text):
+                            await self._say(text, to_speak)
+                        case ChatToolCall():
+                            calls.append(self._call(delta))
+                        case ChatUsage():
+                            self.usage.input += delta.input
+                            self.usage.output += delta.output
+                            self.usage.cached += delta.cached
+                        case ChatFinished(complete):
+                            self.status = ResponseStatus.COMPLETED if complete else ResponseStatus.INCOMPLETE
         return tuple(calls)
 
+    async def _say(self, text: str, to_speak: trio.MemorySendChannel[Piece]) -> None:
+        await self.elements.send(Token(text, self.response_id))
+        for piece in self._spoken.feed(text):
+            await to_speak.send(piece)
+        await self._show()
+
     def _call(self, delta: ChatToolCall) -> ToolCall:
-        call = ToolCall(
-            delta.call_id or self.context.environment.new_id("call"), delta.name, delta.arguments, self.response_id
-        )
-        self._open_calls.add(call.call_id)
-        return call
+        """The call under an id that no other call of the session has had: a repeated one would not be run."""
+        new = self.history.take_call_id(delta.call_id)
+        call_id = delta.call_id if new else self.context.environment.new_id("call")
+        return ToolCall(call_id, delta.name, delta.arguments, self.response_id)
+
+    def _start(self, calls: tuple[ToolCall, ...]) -> None:
+        self._open_calls = {call.call_id for call in calls}
+        if self._goes_on:
+            self._settled = trio.Event()
+        for call in calls:
+            self.start_tool(call)
 
     # --- speech
 
@@ -163,14 +212,21 @@ class Generation:
                     )
 
     async def _synthesize(self, piece: Piece, synthesizer: Synthesizer, made: trio.MemorySendChannel[bytes]) -> None:
-        with made:
-            try:
-                await synthesizer.speak(piece.text, self.voice, made)
-            except RealtimeException:
-                raise
-            except Exception as exc:
-                raise RealtimeException(ErrorCode.SYNTHESIS_FAILED, "Speech synthesis failed.") from exc
+        with made, _failing_as(ErrorCode.SYNTHESIS_FAILED, "Speech synthesis failed."):
+            await synthesizer.speak(piece.text, self.voice, made)
 
     async def _show(self) -> None:
-        for text in self._spoken.texts():
+        """Send the sentences that can be shown. Taken one by one, so that both tasks together keep their order."""
+        while (text := self._spoken.next_text()) is not None:
             await self.elements.send(text)
+
+
+@contextmanager
+def _failing_as(code: ErrorCode, message: str) -> Generator[None]:
+    """What a part raises leaves as a RealtimeException: its own, or one of this code."""
+    try:
+        yield
+    except* RealtimeException:
+        raise
+    except* Exception as group:
+        raise RealtimeException(code, message) from group

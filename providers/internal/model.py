@@ -2,6 +2,7 @@
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from engine import registry
@@ -22,12 +23,16 @@ from providers.internal.session import InternalSession
 KEPT_PARTS = 64
 """Parts kept for sessions of the same configuration: a part holds connections or engines, and no session's state."""
 
+FindFactory = Callable[[str, str], PartFactory]
+"""The factory of a group's component by its name; raises ConfigurationError when it is not installed."""
+
 
 class InternalRealtimeModel(RealtimeModel):
     name: ClassVar[str] = "Internal"
     properties_class: ClassVar[type[RealtimeProperties]] = InternalProperties
 
-    def __init__(self) -> None:
+    def __init__(self, find: FindFactory = registry.load) -> None:
+        self._find = find
         self._parts: OrderedDict[str, Any] = OrderedDict()
 
     def process(
@@ -53,8 +58,7 @@ class InternalRealtimeModel(RealtimeModel):
             provider = configuration.get("provider")
             if not isinstance(provider, str):
                 raise ConfigurationError(f"The configuration of {group.replace('_', ' ')} names no provider.")
-            factory: PartFactory = registry.load(group, provider)
-            self._parts[key] = factory(configuration)
+            self._parts[key] = self._find(group, provider)(configuration)
             if len(self._parts) > KEPT_PARTS:
                 self._parts.popitem(last=False)
         self._parts.move_to_end(key)

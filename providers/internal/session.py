@@ -15,6 +15,7 @@ from engine.elements import (
     Action,
     AnswerAgain,
     Image,
+    InstructionType,
     Interrupted,
     RealtimeCommand,
     RealtimeElement,
@@ -25,7 +26,7 @@ from engine.elements import (
     Transcript,
     UserSpeech,
 )
-from engine.errors import ErrorCode, Whose
+from engine.errors import ErrorCode, RealtimeException, Whose
 from engine.interfaces import (
     ChatModel,
     Context,
@@ -40,16 +41,15 @@ from engine.interfaces import (
     Voice,
 )
 from providers.internal.generation import Generation
-from providers.internal.history import ChatHistory
+from providers.internal.history import KEPT_IMAGES, ChatHistory
 from providers.internal.properties import InternalProperties
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING = 32
 """Inputs that wait for their answer inside a window; nobody says so much without an interruption."""
-KEPT_IMAGES = 4
-"""Images shown since the last utterance that go along with the next one: the newest."""
 INSTRUCTION_HEADER = "Instruction:"
+GO_ON = "A noise cut your last answer; the user has said nothing new. Go on where it stopped, and do not repeat what was said."
 
 ToAnswer = UserSpeech | AnswerAgain | Action | RealtimeInstruction
 
@@ -95,6 +95,8 @@ class InternalSession(RealtimeSession):
                 await self._take(item, elements)
             self._ended = True
             self._work.set()
+            if self._generation is not None:
+                self._generation.stop_asking()
 
     async def handle_instruction(self, instruction: RealtimeInstruction) -> None:
         await trio.lowlevel.checkpoint()
@@ -116,7 +118,7 @@ class InternalSession(RealtimeSession):
             case ToolSettled():
                 self.history.add_output(item.call_id, item.output)
                 if self._generation is not None:
-                    self._generation.settled(item)
+                    self._generation.settle(item)
                 if item.late and not item.interrupted:
                     self.history.add_context(f"The tool {item.name} has finished. Its result: {item.output}")
             case Image():
@@ -134,14 +136,22 @@ class InternalSession(RealtimeSession):
 
     def _interrupt(self, interruption: Interrupted) -> None:
         """Drop what is being said and what waits; keep of the history what was heard."""
-        self._waiting.clear()
         generation = self._generation
-        if generation is not None and self._scope is not None:
-            heard = interruption.heard_text if interruption.response_id == generation.response_id else ""
-            generation.stop(heard)
+        if generation is not None and self._scope is not None and not self._scope.cancel_called:
+            generation.interrupt()
+            if interruption.response_id != generation.response_id:
+                self.history.cut(generation.response_id, "")
             self._scope.cancel(reason="barge-in")
         if interruption.response_id is not None:
             self.history.cut(interruption.response_id, interruption.heard_text)
+        for item in self._waiting:
+            if isinstance(item, UserSpeech):
+                self._remember(item)  # it will not be answered, but was said
+        self._waiting.clear()
+
+    def _remember(self, speech: UserSpeech) -> None:
+        self.history.add_user(speech.text, tuple(self._images))
+        self._images = []
 
     # --- answers
 
@@ -155,35 +165,47 @@ class InternalSession(RealtimeSession):
                 await self._work.wait()
             item = self._waiting.popleft()
             generation = self._begin(item, start_tool, elements)
-            with trio.CancelScope() as scope:
-                self._generation, self._scope = generation, scope
+            if not await self._answer(item, generation, elements):
+                await elements.send(ResponseEnd(generation.response_id, ResponseStatus.CANCELLED, is_synthetic=True))
+
+    async def _answer(
+        self, item: ToAnswer, generation: Generation, elements: trio.MemorySendChannel[RealtimeElement]
+    ) -> bool:
+        """One whole answer with its end; False when the user has cut it."""
+        scope = trio.CancelScope()
+        self._generation, self._scope = generation, scope
+        try:
+            with scope:
                 await self._echo(item, generation.response_id, elements)
                 await generation.run()
+                if generation.ends_session:
+                    await elements.send(RealtimeCommand("sessionShouldEnd"))
+                await elements.send(ResponseEnd(generation.response_id, generation.status))
+                return True
+        except* RealtimeException as group:
+            if not scope.cancel_called:
+                raise
+            logger.warning("an answer failed after it was cut: %r", group.exceptions)
+        finally:
             self._generation = self._scope = None
-            status = ResponseStatus.CANCELLED if scope.cancelled_caught else generation.status
-            if not scope.cancelled_caught and generation.ends_session:
-                await elements.send(RealtimeCommand("sessionShouldEnd"))
-            end = ResponseEnd(generation.response_id, status, is_synthetic=scope.cancelled_caught)
-            await elements.send(end)
+        return False
 
     def _begin(
         self, item: ToAnswer, start_tool: StartTool, elements: trio.MemorySendChannel[RealtimeElement]
     ) -> Generation:
         match item:
-            case UserSpeech(text):
-                self.history.add_user(text, tuple(self._images))
-                self._images = []
+            case UserSpeech():
+                self._remember(item)
             case Action(name):
                 self.history.add_user(f"#{name}")
-            case RealtimeInstruction(text):
-                self.history.add_instruction(
-                    text if text.startswith(INSTRUCTION_HEADER) else f"{INSTRUCTION_HEADER} {text}"
-                )
+            case RealtimeInstruction():
+                self.history.add_instruction(_as_told(item))
             case AnswerAgain():
-                pass  # the history has the line already, and what was heard of its answer
+                if self.history.ends_with_answer:
+                    self.history.add_instruction(GO_ON)
         properties = self.internal
-        voice = Voice(str(properties.tts.get("voice", "")), properties.gender, self.context.locale)
-        return Generation(
+        voice = Voice(str(properties.tts.get("voice") or ""), properties.gender, self.context.locale)
+        generation = Generation(
             response_id=self.context.environment.new_id("response"),
             context=self.context,
             system_prompt=self.system_prompt.text,
@@ -196,7 +218,11 @@ class InternalSession(RealtimeSession):
             usage=self.usage,
             elements=elements,
             start_tool=start_tool,
+            ends_session=isinstance(item, RealtimeInstruction) and item.ends_session,
         )
+        if self._ended:
+            generation.stop_asking()  # results come as inputs, and there will be none
+        return generation
 
     async def _echo(self, item: ToAnswer, response_id: str, elements: trio.MemorySendChannel[RealtimeElement]) -> None:
         """The input as the transcript that opens its answer (M4)."""
@@ -211,3 +237,11 @@ class InternalSession(RealtimeSession):
                 )
             case RealtimeInstruction():
                 await trio.lowlevel.checkpoint()
+
+
+def _as_told(instruction: RealtimeInstruction) -> str:
+    """An instruction as the chat model reads it; a commentary is something to say."""
+    if instruction.text.startswith(INSTRUCTION_HEADER):
+        return instruction.text
+    say = "Say: " if instruction.type is InstructionType.COMMENTARY else ""
+    return f"{INSTRUCTION_HEADER} {say}{instruction.text}"
