@@ -104,10 +104,12 @@ class SessionInputs:
             if not self._told_deaf:
                 self._told_deaf = True
                 self._refuse(ErrorCode.RECOGNITION_FAILED, self.deaf)
-        elif self.recognizer_audio is not None:
-            await self.recognizer_audio.send(audio)
-        else:
-            await self.model_inputs.send(audio)
+            return
+        channel = self.recognizer_audio or self.model_inputs
+        try:
+            channel.send_nowait(audio)  # `send` would go round the scheduler once for every frame
+        except trio.WouldBlock:
+            await channel.send(audio)
 
     async def _take(self, element: InputElement) -> None:
         match element:
