@@ -36,6 +36,9 @@ class ProjectCatalog:
     def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
         return self._properties.get(configuration_id)
 
+    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        return list(self._properties.values())
+
 
 def load_projects(paths: Iterable[FilePath], *, components: Components = INSTALLED) -> ProjectCatalog:
     """Load project files. Modules beside a file can be imported from then on: its agents' tools may be there.

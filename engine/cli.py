@@ -20,6 +20,7 @@ from engine import registry
 from engine.composition import open_services
 from engine.config import Settings
 from engine.errors import ConfigurationError
+from engine.loading import PartLoader
 from engine.observe.steps import StepInstrument
 
 DONE, FAILED, USAGE = 0, 1, 2
@@ -145,11 +146,13 @@ async def serve(host: str, port: int, projects: Sequence[Path], store: str, *, q
     settings = Settings()
     listeners = await open_listeners(host, port)  # first: a port that is taken is told before anything is opened
     async with open_services(projects=projects, store=store, settings=settings) as services:
-        app = create_app(services)
+        loader = PartLoader(services)
+        app = create_app(services, readiness=loader.readiness)
         async with trio.open_nursery() as nursery:
             address = await nursery.start(
                 partial(run_server, app, host, port, settings=settings, listeners=listeners), name="server"
             )
+            nursery.start_soon(loader.run, name="loading parts")
             _settle_down()
             if not quiet:
                 print(f"listening on {address.url}", flush=True)

@@ -243,17 +243,43 @@ class RealtimeModel(ABC):
             ConfigurationError: a part it names is not installed or not configured.
         """
 
+    def parts(self, properties: RealtimeProperties) -> Sequence["Part"]:
+        """The parts a session of these properties is composed of, to be loaded before anybody waits for them.
+
+        Raises:
+            ConfigurationError: as `process`.
+        """
+        return ()
+
 
 # --- the parts of an Internal session --------------------------------------------------------------------------------
+
+
+class Part(ABC):
+    """What the three kinds of parts have in common."""
+
+    name: ClassVar[str]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the first word need not wait for something heavy to be loaded."""
+        return True
+
+    async def load(self) -> None:
+        """Load what is heavy, once per process; safe to call again.
+
+        Raises:
+            ConfigurationError: a file or package is missing or damaged.
+        """
+
 
 RecognizerInput = InputAudio | Commit
 RecognitionElement = Transcript | Partial | EmotionalState
 
 
-class Recognizer(ABC):
+class Recognizer(Part):
     """Speech recognition with turn detection. One object per session."""
 
-    name: ClassVar[str]
     sample_rate: int
     """Hz, of the PCM16 mono it wants."""
 
@@ -328,10 +354,9 @@ class ChatFinished:
 ChatDelta = ChatText | ChatToolCall | ChatUsage | ChatFinished
 
 
-class ChatModel(ABC):
+class ChatModel(Part):
     """A streaming chat model."""
 
-    name: ClassVar[str]
     model: str = ""
 
     @abstractmethod
@@ -352,10 +377,9 @@ class Voice:
     locale: str = "en"
 
 
-class Synthesizer(ABC):
+class Synthesizer(Part):
     """Speech synthesis."""
 
-    name: ClassVar[str]
     sample_rate: int
     """Hz, of the PCM16 mono it makes."""
 
@@ -515,6 +539,8 @@ class Catalog(Protocol):
         ...
 
     def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None: ...
+
+    def all_realtime_properties(self) -> Sequence[RealtimeProperties]: ...
 
 
 class StoreError(Exception):

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "engine.talk": (*BASE, "engine.protocol"),
     "engine.composition": ("engine",),
+    "engine.loading": (*BASE, "engine.session"),
     "engine.cli": ("engine",),
     "engine": ("engine",),
     "providers": (*BASE, "engine.protocol", "providers"),

@@ -139,6 +139,9 @@ class ScriptedCatalog:
     def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
         return self.properties if configuration_id == self.agent_.realtime_configuration_id else None
 
+    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        return [self.properties]
+
 
 @attrs.define(eq=False)
 class Stage:

@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from engine import registry
@@ -11,6 +11,7 @@ from engine.errors import ConfigurationError
 from engine.interfaces import (
     ChatModel,
     Context,
+    Part,
     PartFactory,
     RealtimeModel,
     Synthesizer,
@@ -46,6 +47,11 @@ class InternalRealtimeModel(RealtimeModel):
         if not context.configuration.text_only:
             synthesizer = self._part("synthesizers", properties.synthesis)
         return InternalSession(context, properties, system_prompt, tool_box, chat, synthesizer)
+
+    def parts(self, properties: RealtimeProperties) -> Sequence[Part]:
+        if not isinstance(properties, InternalProperties):
+            return ()
+        return self._part("chat_models", properties.chat), self._part("synthesizers", properties.synthesis)
 
     def _part(self, group: str, configuration: dict[str, Any]) -> Any:
         """The part of that configuration, made once.
