@@ -5,8 +5,20 @@ from abc import ABC, abstractmethod
 import trio
 
 from engine.elements import Interrupted, RealtimeElement, RealtimeInstruction, ResponseStatus, Transcript
+from engine.errors import ErrorCode, RealtimeException
+from engine.interfaces import Context, ToolCall
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn_writer import TurnWriter
+
+FromModel = RealtimeElement | ToolCall
+"""What comes from a model's session. Its tool calls come on the same channel, so that each keeps its place among what it says."""
+
+
+def model_has_ended(context: Context) -> RealtimeException:
+    """The model's session ended by itself, in the middle of the conversation."""
+    return RealtimeException(
+        ErrorCode.PROVIDER_UNAVAILABLE, f"The connection to {context.properties.provider} has ended."
+    )
 
 
 class ConversationDriver(ABC):
@@ -21,8 +33,17 @@ class ConversationDriver(ABC):
     """Why the session has to end; empty while it goes on."""
 
     @abstractmethod
-    async def run(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
-        """Work through the model's elements until the output is complete."""
+    async def run(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
+        """Work through the model's elements until the output is complete.
+
+        Raises:
+            RealtimeException: the model has ended before.
+        """
+
+    def start_tool(self, call: ToolCall) -> None:
+        """A call of the model's, when its turn among the elements has come."""
+        if self.tools is not None:
+            self.tools.start(call)
 
     @property
     @abstractmethod
@@ -68,7 +89,7 @@ class ConversationDriver(ABC):
 
     @abstractmethod
     def speaks_until(self, now: float) -> float:
-        """When the agent will have finished speaking; `now` when it is silent and owes nothing."""
+        """When the agent had finished what it had to say, or will have; later than `now` as long as it owes an answer."""
 
     @abstractmethod
     async def steer(self, instruction: RealtimeInstruction) -> None:

@@ -76,22 +76,25 @@ class SessionInputs:
 
     async def run(self, take: TakeInput) -> None:
         """Take until the session's input ends."""
-        while True:
-            try:
-                element: InputElement | None = await take()
-            except trio.EndOfChannel:
-                break
-            if isinstance(element, InputAudio):
-                element = self._shape(element)
-            for filter_ in self.filters:
-                if element is None:
+        try:
+            while True:
+                try:
+                    element: InputElement | None = await take()
+                except trio.EndOfChannel:
                     break
-                element = await filter_(element, self.context)
-            if element is not None:
-                await self._take(element)
-        tail = self._resampler.flush()
-        if tail:
-            await self._send_audio(InputAudio(tail))
+                if isinstance(element, InputAudio):
+                    element = self._shape(element)
+                for filter_ in self.filters:
+                    if element is None:
+                        break
+                    element = await filter_(element, self.context)
+                if element is not None:
+                    await self._take(element)
+            tail = self._resampler.flush()
+            if tail:
+                await self._send_audio(InputAudio(tail))
+        except trio.BrokenResourceError:
+            logger.debug("the model or the recognizer has gone; its own error says why")
 
     def _shape(self, audio: InputAudio) -> InputAudio | None:
         data = audio.data

@@ -34,6 +34,7 @@ class Recognition:
     model_inputs: trio.MemorySendChannel[SessionInput]
     lapse_seconds: float
     _normalizer: TranscriptNormalizer = attrs.field(init=False)
+    _audio_has_ended: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._normalizer = TranscriptNormalizer(self.lapse_seconds)
@@ -71,6 +72,9 @@ class Recognition:
             except Exception as exc:
                 message = f"Speech recognition ({self.recognizer.name}) failed."
                 raise RealtimeException(ErrorCode.RECOGNITION_FAILED, message) from exc
+            if not self._audio_has_ended:
+                message = f"Speech recognition ({self.recognizer.name}) has ended."
+                raise RealtimeException(ErrorCode.RECOGNITION_FAILED, message)
 
     async def _feed(
         self, audio: trio.MemoryReceiveChannel[RecognizerInput], fed: trio.MemorySendChannel[RecognizerInput]
@@ -87,6 +91,7 @@ class Recognition:
                     try:
                         item = await audio.receive()
                     except trio.EndOfChannel:
+                        self._audio_has_ended = True
                         return
                 quiet = item is None
                 try:
@@ -109,8 +114,13 @@ class Recognition:
                 self.turns.receive(element)
 
     async def _pass_on(self, transcript: Transcript) -> None:
+        item: SessionInput
         if transcript.is_interim:
-            await self.model_inputs.send(self.turns.interrupt(transcript))
+            item = self.turns.interrupt(transcript)
         else:
             self.turns.expect_answer(transcript.text)
-            await self.model_inputs.send(UserSpeech(transcript.text, transcript.provider or self.recognizer.name))
+            item = UserSpeech(transcript.text, transcript.provider or self.recognizer.name)
+        try:
+            await self.model_inputs.send(item)
+        except trio.BrokenResourceError:
+            logger.debug("the model has gone; its own error says why")

@@ -29,7 +29,6 @@ from engine.interfaces import (
     ToolError,
     ToolResult,
     ToolSettled,
-    ToolSpecification,
 )
 from engine.protocol.tool_arguments import parse_arguments
 
@@ -80,7 +79,18 @@ class ToolRunner:
         policy = specification.on_interruption if specification else OnInterruption.CANCEL
         running = _Running(call, policy, trio.CancelScope())
         self._running[call.call_id] = running
-        self.nursery.start_soon(self._run, running, specification, name=f"tool {call.name}")
+        arguments: JsonObject = {}
+        fault = ""
+        try:
+            arguments = parse_arguments(call.arguments)
+        except ToolError as exc:
+            fault = str(exc)
+        self._tell(running, ToolPhase.START, parameters=arguments)
+        if fault:
+            self._fail(running, fault)
+            return
+        seconds = (specification.timeout_seconds if specification else None) or self.default_timeout
+        self.nursery.start_soon(self._run, running, arguments, seconds, name=f"tool {call.name}")
 
     def interrupt(self) -> None:
         """A barge-in: stop the calls that are to be cancelled, mark those that go on."""
@@ -97,21 +107,11 @@ class ToolRunner:
             self._fail(running, "The session ended before this call did.", interrupted=True)
             running.scope.cancel(reason="session end")
 
-    async def _run(self, running: _Running, specification: ToolSpecification | None) -> None:
+    async def _run(self, running: _Running, arguments: JsonObject, seconds: float) -> None:
         call = running.call
-        arguments: JsonObject = {}
-        fault = ""
-        try:
-            arguments = parse_arguments(call.arguments)
-        except ToolError as exc:
-            fault = str(exc)
-        self._tell(running, ToolPhase.START, parameters=arguments)
-        if fault:
-            self._fail(running, fault)
-            return
-        timeout = (specification.timeout_seconds if specification else None) or self.default_timeout
         with running.scope:
-            with trio.move_on_after(timeout) as limit:
+            await trio.lowlevel.checkpoint_if_cancelled()  # a call that was stopped before it began does nothing
+            with trio.move_on_after(seconds) as limit:
                 try:
                     result = await self.box.call(call.name, arguments, self.context)
                 except ToolError as exc:
@@ -122,7 +122,7 @@ class ToolRunner:
                 else:
                     self._succeed(running, result)
             if limit.cancelled_caught:
-                self._fail(running, f"Tool {call.name} did not answer in {timeout:g} seconds.")
+                self._fail(running, f"Tool {call.name} did not answer in {seconds:g} seconds.")
         self._fail(running, "The call was stopped.")  # nothing happens when it has settled
 
     def _succeed(self, running: _Running, result: ToolResult) -> None:

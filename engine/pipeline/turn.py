@@ -18,7 +18,6 @@ from engine.elements import (
     Interrupted,
     OutCommand,
     OutError,
-    OutputElement,
     OutSpeech,
     Partial,
     RealtimeCommand,
@@ -31,22 +30,22 @@ from engine.elements import (
     Token,
     Transcript,
 )
-from engine.errors import ErrorCode, RemoteError, Whose
+from engine.errors import ErrorCode, Whose
 from engine.interfaces import (
     Context,
     Emit,
     PlanningElement,
     RealtimeSession,
     SessionInput,
+    ToolCall,
     TurnInput,
     TurnInteractionManager,
 )
-from engine.pipeline.driver import ConversationDriver
+from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn_writer import TurnWriter
 from engine.protocol.memory import ConversationMemory
-from engine.protocol.outbox import OutboxFullError
 from engine.protocol.output import to_output
 from engine.protocol.speech import SpeechShaper
 from engine.protocol.turn_record import turn_document
@@ -105,7 +104,9 @@ class TurnPipeline(ConversationDriver):
     """Why the session has to end; empty while it goes on."""
     turn_count: int = 0
     _speech: SpeechShaper = attrs.field(init=False)
-    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _working: trio.Nursery | None = attrs.field(default=None, init=False)
+    _closing: trio.Nursery | None = attrs.field(default=None, init=False)
+    """Of what may finish when the work is over. Both None once the session is ending: `abandon` closes what is open."""
     _quiet: trio.CancelScope | None = attrs.field(default=None, init=False)
     _legs: dict[str, trio.CancelScope] = attrs.field(factory=dict[str, trio.CancelScope], init=False)
     _waiters: list[_Waiter] = attrs.field(factory=list[_Waiter], init=False)
@@ -122,21 +123,23 @@ class TurnPipeline(ConversationDriver):
 
     # --- the task
 
-    async def run(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
-        """Work through the model's elements until the session has to end or nothing is open any more."""
+    async def run(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
+        """Work through the model's elements until the session has to end or nothing is open any more. Then planning stops at
+        once; a save or a turn_end hook under way may finish."""
         turn_ends, turns_ended = trio.open_memory_channel[Turn](TURN_END_QUEUE)
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            self._turn_ends = turn_ends
-            nursery.start_soon(self._run_turn_ends, turns_ended, name="turn ends")
-            try:
-                with turn_ends:
-                    await self._work(elements)
-            finally:
-                self._nursery = None
-            nursery.cancel_scope.deadline = trio.current_time() + self.settings.turn_end_seconds
+        async with trio.open_nursery() as closing:
+            closing.start_soon(self._run_turn_ends, turns_ended, name="turn ends")
+            async with trio.open_nursery() as working:
+                self._working, self._closing, self._turn_ends = working, closing, turn_ends
+                try:
+                    with turn_ends:
+                        await self._work(elements)
+                finally:
+                    self._working = self._closing = None
+                working.cancel_scope.cancel(reason="the session ends")
+            closing.cancel_scope.deadline = trio.current_time() + self.settings.turn_end_seconds
 
-    async def _work(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+    async def _work(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
         """An idle response ends by the deadline of the scope around the wait (M7).
 
         One scope serves many elements, as making one costs as much as handling an element. So its deadline is brought forward
@@ -150,12 +153,13 @@ class TurnPipeline(ConversationDriver):
             if not self.is_finished:
                 self._apply(self.machine.tick(trio.current_time()))
 
-    async def _take_elements(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+    async def _take_elements(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
         try:
             while True:
                 self.receive_from_model(await elements.receive())
         except trio.EndOfChannel:
-            self.end("the model has ended")
+            if not self.is_finished:
+                raise model_has_ended(self.context) from None
 
     def _schedule(self) -> None:
         """Write the next deadline onto the scope of the wait, or end the wait when there is nothing to wait for."""
@@ -193,8 +197,11 @@ class TurnPipeline(ConversationDriver):
 
     # --- what the session's other tasks call
 
-    def receive_from_model(self, element: RealtimeElement) -> None:
+    def receive_from_model(self, element: FromModel) -> None:
         """An element of the model's session. Its own interim also tells it what was heard of what it cut."""
+        if isinstance(element, ToolCall):
+            self.start_tool(element)
+            return
         if isinstance(element, Transcript) and element.is_interim:
             interruption = self.interrupt(element)
             if interruption.response_id is not None:
@@ -211,11 +218,14 @@ class TurnPipeline(ConversationDriver):
         """The user begins to speak or has typed. Acts at once; returns what the model has to be told (law 5)."""
         now = trio.current_time()
         self.meter.activity(now)
-        cut = self._apply(self.machine.receive(interim, now))
-        if cut is None:
-            return Interrupted()
         hearing = self.line.hearing
-        return Interrupted(cut, hearing.heard_text(cut, now), round(hearing.heard_ms(cut, now)))
+        playing = hearing.playing(now)
+        cut = self._apply(self.machine.receive(interim, now))
+        if not cut:
+            return Interrupted()
+        heard = playing if playing in cut else cut[-1]  # of the others nothing was heard yet
+        heard_text, heard_ms = hearing.heard_text(heard, now), round(hearing.heard_ms(heard, now))
+        return Interrupted(self.machine.name_at_model(heard), heard_text, heard_ms)
 
     def expect_answer(self, text: str) -> None:
         self.machine.expect_answer(text, trio.current_time())
@@ -245,11 +255,9 @@ class TurnPipeline(ConversationDriver):
         return self.machine.user_active_at
 
     def speaks_until(self, now: float) -> float:
-        """When the agent will have finished speaking; `now` when it is silent and owes nothing."""
-        playing = self.line.hearing.playing(now)
-        if playing is not None:
-            return self.line.hearing.plays_until(playing, now)
-        return now + 1.0 if self.machine.owes_speech else now
+        spoken_until = self.line.hearing.spoken_until(now)
+        owed_until = now + 1.0 if self.machine.owes_speech else self.machine.model_active_at
+        return owed_until if spoken_until is None else max(spoken_until, owed_until)
 
     async def steer(self, instruction: RealtimeInstruction) -> None:
         """Inject an instruction that belongs to the session rather than to a planning pass; the client is not shown it."""
@@ -261,15 +269,15 @@ class TurnPipeline(ConversationDriver):
 
     # --- doing what the machine says
 
-    def _apply(self, todo: list[Do]) -> str | None:
-        """Do it, in order. Returns the response that was cut, if one was."""
-        cut: str | None = None
+    def _apply(self, todo: list[Do]) -> list[str]:
+        """Do it, in order. Returns the responses that were cut."""
+        cut: list[str] = []
         for do in todo:
             match do:
                 case Send(element, turn_id):
                     self._emit(element, turn_id)
                 case CutSpeech(response_id, turn_id):
-                    cut = response_id
+                    cut.append(response_id)
                     self._speech.drop(response_id)
                     self.line.cut_response(response_id, turn_id)
                 case InterruptTools():
@@ -277,14 +285,16 @@ class TurnPipeline(ConversationDriver):
                         self.tools.interrupt()
                 case StartLegs(turn):
                     self.memory.put_turn(turn)
-                    self._start(self._run_legs, turn, name=f"{turn.id} legs")
+                    if self._working is not None:
+                        self._working.start_soon(self._run_legs, turn, name=f"{turn.id} legs")
                 case CancelLegs(turn, reason):
                     if turn.id in self._legs:
                         self._legs[turn.id].cancel(reason=reason)
                 case ResponseOver(record, turn):
                     self._response_over(record, turn)
                 case CloseTurn(turn):
-                    self._start(self._close, turn, name=f"{turn.id} close")
+                    if self._closing is not None:
+                        self._closing.start_soon(self._close, turn, name=f"{turn.id} close")
                 case AmendTurn(turn):
                     self._amend(turn)
                 case AskAgain(text):
@@ -295,16 +305,12 @@ class TurnPipeline(ConversationDriver):
         self._schedule()
         return cut
 
-    def _start(self, leg: Callable[[Turn], Awaitable[None]], turn: Turn, *, name: str) -> None:
-        if self._nursery is not None:  # None once the session is ending: `abandon` closes what is open
-            self._nursery.start_soon(leg, turn, name=name)
-
     def _to_model(self, item: SessionInput) -> None:
         try:
             self.model_inputs.send_nowait(item)
         except trio.WouldBlock:
-            if self._nursery is not None:
-                self._nursery.start_soon(self._send_to_model, item, name="to the model")
+            if self._working is not None:
+                self._working.start_soon(self._send_to_model, item, name="to the model")
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             logger.debug("the model has gone; %s was not sent", type(item).__name__)
 
@@ -342,7 +348,7 @@ class TurnPipeline(ConversationDriver):
             case ResponseEnd():
                 self._emit_end(element, turn_id)
             case _:
-                self._put(to_output(element, turn_id))
+                self.line.put_output(to_output(element, turn_id))
 
     def _emit_speech(self, item: SpeechItem, turn_id: str) -> None:
         visemes, weights = item.visemes, item.blend_shape_weights
@@ -372,20 +378,14 @@ class TurnPipeline(ConversationDriver):
                 for frame in self._speech.finish(end.response_id):
                     self._put_speech(OutSpeech(frame, rate, turn_id, end.response_id))
                 self.line.close_run(end.response_id, turn_id)
-        self._put(to_output(end, turn_id))
+        self.line.put_output(to_output(end, turn_id))
 
     def _put_speech(self, speech: OutSpeech) -> None:
         if not self.line.put_output(speech) and self._shed != speech.response_id:
             self._shed = speech.response_id
             logger.warning("session %s: unsent speech over the limit was shed", self.context.session.id)
             message = "Part of this answer's speech was left out: the connection takes it too slowly."
-            self._put(OutError(ErrorCode.SLOW_CLIENT, message, recoverable=True, whose=Whose.CLIENT))
-
-    def _put(self, element: OutputElement) -> None:
-        try:
-            self.line.put_output(element)
-        except OutboxFullError:
-            raise RemoteError(ErrorCode.SLOW_CLIENT, "The client reads too slowly and was given up.") from None
+            self.line.put_output(OutError(ErrorCode.SLOW_CLIENT, message, recoverable=True, whose=Whose.CLIENT))
 
     # --- the turn's back-end work
 
@@ -439,6 +439,7 @@ class TurnPipeline(ConversationDriver):
                 await self.session.instruct(instruction)
                 if not instruction.type.is_contextual:
                     await waiter.over.wait()
+                    await trio.lowlevel.checkpoint_if_cancelled()  # a barge-in ended it, and this leg too
                     self.receive(RealtimeCommand("response-instruction-end", {"instructionId": instruction.id}))
             finally:
                 if waiter in self._waiters:
@@ -448,7 +449,7 @@ class TurnPipeline(ConversationDriver):
 
     def _response_over(self, record: ResponseRecord, turn: Turn) -> None:
         for waiter in self._waiters:
-            if record.response_id != waiter.active_before:
+            if record.response_id != waiter.active_before and not waiter.over.is_set():
                 waiter.over.set()
                 break  # one response answers one instruction
         if turn.id in self._legs:
@@ -473,7 +474,7 @@ class TurnPipeline(ConversationDriver):
     def _exit(self, turn: Turn, *, saved: bool) -> None:
         session = self.context.session
         parameters = {"turnId": turn.id, "sessionId": session.id, "userId": session.user_id, "saved": saved}
-        self._put(OutCommand("exit", parameters, turn.id))
+        self.line.put_output(OutCommand("exit", parameters, turn.id))
 
     def _amend(self, turn: Turn) -> None:
         self.memory.put_turn(turn)
@@ -521,4 +522,4 @@ class TurnPipeline(ConversationDriver):
 
     def report(self, error: RealtimeError) -> None:
         """Tell the client of an error that belongs to no turn."""
-        self._put(OutError(error.code, error.message, error.recoverable, error.whose))
+        self.line.put_output(OutError(error.code, error.message, error.recoverable, error.whose))

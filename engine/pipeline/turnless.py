@@ -23,15 +23,13 @@ from engine.elements import (
     Token,
     Transcript,
 )
-from engine.errors import ErrorCode, RemoteError
-from engine.interfaces import Context, Message, RealtimeSession, Role, TurnlessInteractionManager
-from engine.pipeline.driver import ConversationDriver
+from engine.interfaces import Context, Message, RealtimeSession, Role, ToolCall, TurnlessInteractionManager
+from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn_writer import TurnWriter
 from engine.protocol.audio import SampleCarry, bytes_for_ms
 from engine.protocol.memory import ConversationMemory
-from engine.protocol.outbox import OutboxFullError
 from engine.protocol.output import to_output
 from engine.protocol.resample import Resampler
 from engine.protocol.sentence_release import SentenceRelease
@@ -66,13 +64,14 @@ class TurnlessPipeline(ConversationDriver):
     _rate: int = attrs.field(default=0, init=False)
     _response_id: str = attrs.field(default="", init=False)
     _user_at: float = attrs.field(default=0.0, init=False)
+    _model_at: float = attrs.field(default=0.0, init=False)
     _quiet: trio.CancelScope | None = attrs.field(default=None, init=False)
     _messages: trio.MemorySendChannel[Message] | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._gate = SilenceGate(self.session.properties.sample_rate)
 
-    async def run(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+    async def run(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
         messages, told = trio.open_memory_channel[Message](MESSAGE_QUEUE)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._tell_manager, told, name="chat messages")
@@ -81,15 +80,20 @@ class TurnlessPipeline(ConversationDriver):
                 await self._work(elements)
             nursery.cancel_scope.deadline = trio.current_time() + self.settings.turn_end_seconds
 
-    async def _work(self, elements: trio.MemoryReceiveChannel[RealtimeElement]) -> None:
+    async def _work(self, elements: trio.MemoryReceiveChannel[FromModel]) -> None:
         while not self.end_reason:
             with trio.CancelScope() as self._quiet:
                 if self.release.deadline is not None:
                     self._quiet.deadline = self.release.deadline
                 try:
-                    self.receive(await elements.receive())
+                    element = await elements.receive()
                 except trio.EndOfChannel:
-                    self.end("the model has ended")
+                    self._say(self.release.flush())
+                    raise model_has_ended(self.context) from None
+                if isinstance(element, ToolCall):
+                    self.start_tool(element)
+                else:
+                    self.receive(element)
             if self._quiet.cancelled_caught:
                 self._say(self.release.tick(trio.current_time()))
         self._say(self.release.flush())
@@ -111,11 +115,12 @@ class TurnlessPipeline(ConversationDriver):
                 if not configuration.text_only:
                     self._speak(element)
             case Token(text, response_id):
-                self._response_id = response_id
+                self._response_id, self._model_at = response_id, now
                 if configuration.tokens:
                     self._put(element)
                 self._say(self.release.feed(text, now))
             case Text(text):
+                self._model_at = now
                 self._note(Role.ASSISTANT, text)
                 self._put(element)
             case Transcript(text, is_interim):
@@ -161,10 +166,7 @@ class TurnlessPipeline(ConversationDriver):
                 logger.warning("the manager is behind with chat messages; one was not told")
 
     def _put(self, element: RealtimeElement) -> None:
-        try:
-            self.line.put_output(to_output(element, self.context.turn_id))
-        except OutboxFullError:
-            raise RemoteError(ErrorCode.SLOW_CLIENT, "The client reads too slowly and was given up.") from None
+        self.line.put_output(to_output(element, self.context.turn_id))
 
     # --- what the session's other tasks ask
 
@@ -202,8 +204,8 @@ class TurnlessPipeline(ConversationDriver):
         return self._user_at
 
     def speaks_until(self, now: float) -> float:
-        playing = self.line.hearing.playing(now)
-        return now if playing is None else self.line.hearing.plays_until(playing, now)
+        spoken_until = self.line.hearing.spoken_until(now)
+        return self._model_at if spoken_until is None else max(spoken_until, self._model_at)
 
     async def steer(self, instruction: RealtimeInstruction) -> None:
         await self.session.instruct(instruction)

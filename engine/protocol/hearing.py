@@ -33,6 +33,7 @@ class _Response:
     reported_at: float = 0.0
     cut_ms: float | None = None
     """Set by a barge-in: what was heard by then, for good."""
+    cut_at: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -135,6 +136,19 @@ class Hearing:
         starts = max(response.plays_from or now, now)
         return max(starts, now) + max(0.0, response.queued_ms - self._heard(response, now)) / 1000
 
+    def spoken_until(self, now: float) -> float | None:
+        """When the last speech will have been played, or was; None when there was none."""
+        response = self._responses.get(self._latest_sent)
+        if response is None or response.plays_from is None:
+            return None
+        if response.cut_ms is not None:
+            return response.cut_at
+        if self._heard(response, now) < response.queued_ms:
+            return self.plays_until(self._latest_sent, now)
+        if response.reported_ms is not None:
+            return response.reported_at + (response.sent_ms - response.reported_ms) / 1000
+        return response.plays_from + response.sent_ms / 1000
+
     def playing(self, now: float) -> str | None:
         """The response the user is hearing, or will hear next; None when all was heard."""
         for response_id, response in self._responses.items():
@@ -147,6 +161,7 @@ class Hearing:
         response = self._open(response_id)
         if response.cut_ms is None:
             response.cut_ms = self._heard(response, now)
+            response.cut_at = now
         return response.cut_ms
 
     def heard_text(self, response_id: str, now: float) -> str:

@@ -11,13 +11,17 @@ from collections import deque
 import attrs
 
 from engine.elements import OutCommand, OutputElement, OutSpeech, OutText, OutToken, ResponseStatus, SpeechCut
+from engine.errors import ErrorCode, RemoteError, Whose
 from engine.protocol.hearing import Hearing
 
 BYTES_PER_SAMPLE = 2
 
 
-class OutboxFullError(Exception):
+class OutboxFullError(RemoteError):
     """The client is so far behind that commands would have to be dropped: it has to be closed."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.SLOW_CLIENT, "The client reads too slowly and was given up.", whose=Whose.CLIENT)
 
 
 def speech_ms(element: OutSpeech) -> float:
@@ -102,17 +106,21 @@ class Outbox:
         kept: deque[OutputElement] = deque()
         dropped_ms = 0.0
         cut = SpeechCut(turn_id, response_id)
-        is_cut = False
+        is_cut = is_short = False
         for element in self._queue:
             match element:
                 case OutSpeech() if element.response_id == response_id:
+                    is_short = True
                     dropped_ms += speech_ms(element)
                     if not is_cut:
                         kept.append(cut)
                         is_cut = True
                 case OutToken() | OutText() if element.response_id == response_id:
+                    is_short = True
                     self._others -= 1
-                case OutCommand(name="response-end") if is_cut and element.parameters.get("responseId") == response_id:
+                case OutCommand(name="response-end") if (
+                    is_short and element.parameters.get("responseId") == response_id
+                ):
                     kept.append(_cancelled(element))
                 case _:
                     kept.append(element)

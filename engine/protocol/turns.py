@@ -406,6 +406,11 @@ class TurnMachine:
         return self._user_at
 
     @property
+    def model_active_at(self) -> float:
+        """When the model said something last, or was asked to."""
+        return self._model_at
+
+    @property
     def owes_speech(self) -> bool:
         """An answer is owed or under way, or the user is speaking."""
         return bool(self._owed or self.turn.window_open or self.front.waits_for_words)
@@ -439,6 +444,10 @@ class TurnMachine:
         """Whether a response has ended: nothing may be started in its name. One that ended idle may go on."""
         status = self._ended.get(self._carried_on.get(response_id, response_id))
         return status is not None and status is not ResponseStatus.IDLE
+
+    def name_at_model(self, response_id: str) -> str:
+        """The id under which the model knows a response: another one when it was carried on after an idle end."""
+        return next((own for own, shown in self._carried_on.items() if shown == response_id), response_id)
 
     # --- elements
 

@@ -10,7 +10,7 @@ from typing import TypeVarTuple
 
 import trio
 
-from engine.elements import OutCommand, ResponseStatus
+from engine.elements import OutCommand, OutputElement, ResponseStatus
 from engine.errors import RemoteError
 from engine.interfaces import Context
 from engine.pipeline.driver import ConversationDriver
@@ -56,11 +56,18 @@ async def finish_session(
 
 def announce_end(line: ClientLine, end: SessionEnd) -> None:
     """The session's last element."""
-    parameters = {"sessionId": end.session_id, "state": end.state.value, "reason": end.reason}
+    say_last(
+        line,
+        OutCommand("session-end", {"sessionId": end.session_id, "state": end.state.value, "reason": end.reason}),
+    )
+
+
+def say_last(line: ClientLine, element: OutputElement) -> None:
+    """Tell a client that may be lost: the session ends all the same."""
     try:
-        line.put_output(OutCommand("session-end", parameters))
+        line.put_output(element)
     except RemoteError:
-        logger.debug("session %s: its client is lost", end.session_id)
+        logger.debug("no room for %s: the client is lost", type(element).__name__)
 
 
 async def fenced(name: str, leg: Callable[[*Arguments], Awaitable[None]], *args: *Arguments) -> None:

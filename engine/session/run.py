@@ -9,16 +9,17 @@ import attrs
 import trio
 
 from engine.config import PipelineConfiguration
-from engine.elements import OutCommand, OutError, RealtimeElement
+from engine.elements import OutCommand, OutError
 from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError, Whose
 from engine.interfaces import (
     RecognizerInput,
     SessionInput,
     StoreError,
+    ToolCall,
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
-from engine.pipeline.driver import ConversationDriver
+from engine.pipeline.driver import ConversationDriver, FromModel
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
 from engine.pipeline.recognition import Recognition
@@ -31,7 +32,7 @@ from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.sentences import SentenceAssembler
 from engine.protocol.turns import TurnLimits, TurnMachine
 from engine.protocol.usage import ActivityMeter
-from engine.session.finish import announce_end, finish_session
+from engine.session.finish import announce_end, finish_session, say_last
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd, open_document, prepare
 from engine.session.watchdog import watch_length, watch_user
@@ -182,12 +183,13 @@ class Conversation:
             error = _first(group)
         except* Exception as group:
             logger.error("session %s failed", self.prepared.context.session.id, exc_info=group)
-            error = RealtimeException(ErrorCode.INTERNAL, "The conversation failed.", whose=Whose.SERVER)
+            if error is None:  # else it is what came of that error
+                error = RealtimeException(ErrorCode.INTERNAL, "The conversation failed.", whose=Whose.SERVER)
         if self._output.cancelled_caught and not self.turns.is_finished:
             self.turns.end_reason = "the output was closed after the input had ended"
             logger.warning("session %s: the output was force-closed", self.prepared.context.session.id)
         if error is not None:
-            self.line.put_output(OutError(error.code, error.message, recoverable=False, whose=error.whose))
+            say_last(self.line, OutError(error.code, error.message, recoverable=False, whose=error.whose))
         return error
 
     def _say_ready(self) -> None:
@@ -212,7 +214,7 @@ class Conversation:
     async def _start(self, nursery: trio.Nursery, take: TakeInput) -> None:
         """Start the session's tasks: provider, turns, input, recognition, watchdogs."""
         settings, prepared = self.services.settings, self.prepared
-        elements, from_model = trio.open_memory_channel[RealtimeElement](settings.element_channel)
+        elements, from_model = trio.open_memory_channel[FromModel](settings.element_channel)
         self.turns.tools = ToolRunner(
             box=prepared.tool_box,
             context=prepared.context,
@@ -233,7 +235,11 @@ class Conversation:
             audio, frames = trio.open_memory_channel[RecognizerInput](RECOGNIZER_AUDIO)
             rate = prepared.recognizer.sample_rate
             recognition = Recognition(prepared.recognizer, self.turns, self._inputs, settings.interim_lapse_seconds)
-            await nursery.start(recognition.run, frames, name="recognition")
+            with trio.move_on_after(settings.connect_seconds) as limit:
+                await nursery.start(recognition.run, frames, name="recognition")
+            if limit.cancelled_caught:
+                message = f"Speech recognition ({prepared.recognizer.name}) did not answer in time."
+                raise RealtimeException(ErrorCode.RECOGNITION_FAILED, message)
         inputs = SessionInputs(
             context=prepared.context,
             settings=settings,
@@ -248,26 +254,33 @@ class Conversation:
         )
         nursery.start_soon(self._run_input, inputs, take, audio, name="input")
 
-    async def _connect(self, nursery: trio.Nursery, elements: trio.MemorySendChannel[RealtimeElement]) -> None:
+    async def _connect(self, nursery: trio.Nursery, elements: trio.MemorySendChannel[FromModel]) -> None:
         """Start the provider and wait until it has acknowledged its configuration: the client's input waits so long (M9)."""
         with trio.move_on_after(self.services.settings.connect_seconds) as limit:
-            await nursery.start(self._run_provider, elements, name="provider")
+            await nursery.start(self._run_provider, nursery, elements, name="provider")
         if limit.cancelled_caught:
             provider = self.prepared.context.properties.provider
             raise RealtimeException(ErrorCode.PROVIDER_UNAVAILABLE, f"{provider} did not answer in time.")
 
     async def _run_provider(
         self,
-        elements: trio.MemorySendChannel[RealtimeElement],
+        nursery: trio.Nursery,
+        elements: trio.MemorySendChannel[FromModel],
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """The model's session. Whatever leaves it is a RealtimeException (M8)."""
-        session, tools = self.prepared.session, self.turns.tools
-        assert tools is not None
+        session = self.prepared.session
+
+        def start_tool(call: ToolCall) -> None:
+            try:
+                elements.send_nowait(call)
+            except trio.WouldBlock:
+                nursery.start_soon(_hand_over, elements.clone(), call, name=f"call of {call.name}")
+
         with elements, self._model_side:
             try:
-                await session.run(self._model_side, elements, tools.start, task_status=task_status)
+                await session.run(self._model_side, elements, start_tool, task_status=task_status)
             except* RealtimeException:
                 raise
             except* Exception as group:
@@ -275,12 +288,10 @@ class Conversation:
                 message = f"The connection to {provider} failed."
                 raise RealtimeException(ErrorCode.PROVIDER_UNAVAILABLE, message) from group
 
-    async def _run_turns(
-        self, from_model: trio.MemoryReceiveChannel[RealtimeElement], session: trio.CancelScope
-    ) -> None:
+    async def _run_turns(self, from_model: trio.MemoryReceiveChannel[FromModel], session: trio.CancelScope) -> None:
         with from_model:
             await self.turns.run(from_model)
-        session.cancel(reason=self.turns.end_reason or "nothing is open any more")
+            session.cancel(reason=self.turns.end_reason or "nothing is open any more")  # first: a model may be speaking
 
     async def _run_input(
         self, inputs: SessionInputs, take: TakeInput, audio: trio.MemorySendChannel[RecognizerInput] | None
@@ -304,6 +315,14 @@ class Conversation:
             logger.warning("the rating of session %s is saved with the session", context.session.id)
 
 
+async def _hand_over(elements: trio.MemorySendChannel[FromModel], call: ToolCall) -> None:
+    with elements:
+        try:
+            await elements.send(call)
+        except trio.BrokenResourceError:
+            logger.debug("the session ended before the call of %s was taken", call.name)
+
+
 def _first(group: BaseExceptionGroup[RemoteError]) -> RemoteError:
     """The error the client is told of; the others are the group's, and were its company."""
     error: BaseException = group
@@ -315,7 +334,7 @@ def _first(group: BaseExceptionGroup[RemoteError]) -> RemoteError:
 
 def _refuse(line: ClientLine, end: SessionEnd) -> SessionEnd:
     assert end.error is not None
-    line.put_output(OutError(end.error.code, end.error.message, recoverable=False, whose=end.error.whose))
+    say_last(line, OutError(end.error.code, end.error.message, recoverable=False, whose=end.error.whose))
     announce_end(line, end)
     return end
 
