@@ -43,7 +43,8 @@ def create_app(
     with pages of its own, adds to the names and origins that are let in.
     """
     http = cast("AsgiApp", create_http_app(services, readiness))  # its types for the same dicts are narrower
-    return App(services, run, http, Guard(allowed_hosts, allowed_origins))
+    guard = Guard({host.lower() for host in allowed_hosts}, {origin.lower() for origin in allowed_origins})
+    return App(services, run, http, guard)
 
 
 @attrs.define(eq=False)

@@ -1,39 +1,36 @@
-"""One TCP connection: hypercorn's HTTP/1.1 and WebSocket protocol, with our rules where its own leave a door open.
+"""One TCP connection: hypercorn's HTTP/1.1 protocol, and WebSockets of our own beside it.
 
 What is ours, and why (hypercorn 0.18, whose inner classes these are; the version is pinned below 0.19):
 
 - hypercorn shields its writes, so a client that stops reading would hold its connection for ever: `BoundedStream`.
-- It lets a message that is too large go on growing, tells the application nothing of it, and drops a client whose text is not
-  UTF-8 without a word: here either becomes an event of its own, so that the application can say what was wrong and close.
-- Its pings ask and nobody listens for the answer, and they outlive their connection by up to one interval.
-- It offers compression, which audio does not want and which lets 64 KiB swell to 64 MiB before any limit is looked at.
+- Its WebSockets cost 75 µs a message at each end, let a message that is too large go on growing, tell the application nothing
+  of it, drop a client whose text is not UTF-8 without a word, never look for the answer to a ping, and forget a client that
+  sends before the upgrade was answered: `engine.transport.upgrade` takes their place.
 - HTTP/2 without TLS would carry WebSockets past all of this; no browser speaks it.
-- A client that sends frames before the upgrade was answered is forgotten with its application still running.
 - A connection that is closed while idle is held until the keep-alive time is over.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from io import BytesIO, StringIO
+from functools import partial
 from typing import Any, cast
+from urllib.parse import unquote
 
 import h11
 import trio
+from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
+from hypercorn.events import Closed, RawData
 from hypercorn.protocol import ProtocolWrapper
-from hypercorn.protocol.events import Data, Request, StreamClosed
-from hypercorn.protocol.events import Event as StreamEvent
-from hypercorn.protocol.h11 import STREAM_ID, H11Protocol, H11WSConnection
-from hypercorn.protocol.ws_stream import WSStream
+from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.tcp_server import TCPServer
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import AppWrapper, ASGISendEvent, ConnectionState, WebsocketAcceptEvent
-from wsproto.connection import ConnectionState as WebSocketState
-from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
-from wsproto.frame_protocol import CloseReason
+from hypercorn.typing import ASGIFramework, ConnectionState
 
-from engine.transport.asgi import FAULT
+from engine.protocol.frames import FrameReader
+from engine.transport.asgi import AsgiApp, Problem, Scope
+from engine.transport.upgrade import Headers, UpgradedConnection, check_handshake
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +44,12 @@ Address = tuple[str, int]
 
 
 class ServerConfig(Config):
-    """Hypercorn's settings, and the one it does not have."""
+    """Hypercorn's settings, and those it does not have."""
 
     ping_seconds: float = 20.0
     """Time between pings, and the time a silent peer then has."""
+    stall_seconds: float = 12.0
+    """How long a client may take nothing while something is being sent."""
 
 
 class BoundedStream:
@@ -96,15 +95,19 @@ class ServerConnection(TCPServer):
 
     def __init__(
         self,
-        app: AppWrapper,
+        app: AsgiApp,
         config: ServerConfig,
         context: WorkerContext,
         state: dict[str, Any],
-        stream: BoundedStream,
+        stream: trio.abc.HalfCloseableStream,
         client: Address | None,
         server: Address | None,
     ) -> None:
-        super().__init__(app, config, context, state, cast("trio.SSLStream[trio.SocketStream]", stream))
+        bounded = cast("trio.SSLStream[trio.SocketStream]", BoundedStream(stream, config.stall_seconds))
+        super().__init__(ASGIWrapper(cast("ASGIFramework", app)), config, context, state, bounded)
+        self._asgi_app = app
+        self._server_config = config
+        self._raw_stream = stream
         self._client = client
         self._server = server
 
@@ -124,7 +127,7 @@ class ServerConnection(TCPServer):
                     self.protocol_send,
                 )
                 self.protocol = ProtocolWrapper(*arguments)
-                self.protocol.protocol = _Http1(*arguments)
+                self.protocol.protocol = _Http1(self._upgrade, *arguments)
                 idle_task: Any = self.idle_task
                 await idle_task.restart(task_group, self._idle_timeout)
                 await self._read_data()
@@ -133,40 +136,81 @@ class ServerConnection(TCPServer):
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._close()
 
+    async def _upgrade(self, request: h11.Request, connection: h11.Connection) -> None:
+        """Speak WebSocket until that is over. The task that reads HTTP waits here, so the socket is the WebSocket's alone."""
+        headers = list(request.headers)
+        fields = dict(headers)
+        respond = partial(self._respond, connection)
+        refusal = check_handshake(fields)
+        if refusal is not None:
+            problem = Problem(*refusal, headers={"Sec-WebSocket-Version": "13"})
+            await respond(problem.status, problem.raw_headers(), problem.document())
+            return
+        upgraded = UpgradedConnection(
+            self._raw_stream,
+            fields[b"sec-websocket-key"],
+            respond,
+            FrameReader(self._server_config.websocket_max_message_size),
+            self._server_config.ping_seconds,
+            self._server_config.stall_seconds,
+        )
+        upgraded.reader.feed(bytes(connection.trailing_data[0]))  # sent before the answer to the upgrade
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(upgraded.watch, name="client watch")
+            try:
+                await self._asgi_app(self._scope(request, headers), upgraded.receive, upgraded.send)
+            except Exception:  # the fence: what an application raises goes no further than its connection
+                logger.exception("an application failed")
+            await upgraded.end()
+            nursery.cancel_scope.cancel(reason="the connection is over")
+
+    def _scope(self, request: h11.Request, headers: Headers) -> Scope:
+        path, _, query = request.target.partition(b"?")
+        offered = b",".join(value for name, value in headers if name == b"sec-websocket-protocol").decode("latin-1")
+        return {
+            "type": "websocket",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": request.http_version.decode(),
+            "scheme": "ws",
+            "path": unquote(path.decode("ascii")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": headers,
+            "client": self._client,
+            "server": self._server,
+            "state": dict(self.state),
+            "subprotocols": [each.strip() for each in offered.split(",") if each.strip()],
+            "extensions": {"websocket.http.response": {}},
+        }
+
+    async def _respond(self, connection: h11.Connection, status: int, headers: Headers, body: bytes | None) -> None:
+        headers = [*headers, *self.config.response_headers("h11")]
+        if body is None:
+            data = connection.send(h11.InformationalResponse(status_code=status, headers=headers))
+        else:
+            names = {name.lower() for name, _ in headers}
+            if b"content-length" not in names:
+                headers.append((b"content-length", str(len(body)).encode()))
+            data = connection.send(h11.Response(status_code=status, headers=[*headers, (b"connection", b"close")]))
+            data = (data or b"") + (connection.send(h11.Data(data=body)) or b"")
+        await self.protocol_send(RawData(data or b""))
+
 
 class _Http1(H11Protocol):
+    def __init__(self, upgrade: Callable[[h11.Request, h11.Connection], Awaitable[None]], *args: Any) -> None:
+        super().__init__(*args)
+        self._upgrade = upgrade
+
     async def _check_protocol(self, event: h11.Request) -> None:
         """No upgrade to HTTP/2, asked for or assumed."""
 
     async def _create_stream(self, request: h11.Request) -> None:
-        if not _asks_for_websocket(request):
+        if _asks_for_websocket(request):
+            await self._upgrade(request, cast("h11.Connection", self.connection))
+            await self.send(Closed())
+        else:
             await super()._create_stream(request)
-            return
-        stream = _WebSocketStream(
-            self.app,
-            self.config,
-            self.context,
-            self.task_group,
-            self.ssl,
-            self.client,
-            self.server,
-            self.stream_send,
-            STREAM_ID,
-        )
-        self.stream = stream
-        self.connection = H11WSConnection(cast("h11.Connection", self.connection))
-        await stream.handle(
-            Request(
-                stream_id=STREAM_ID,
-                headers=list(request.headers),
-                http_version=request.http_version.decode(),
-                method="GET",
-                raw_path=request.target,
-                state=self.connection_state,
-            )
-        )
-        self.keep_alive_requests += 1
-        await self.context.mark_request()
 
 
 def _asks_for_websocket(request: h11.Request) -> bool:
@@ -179,105 +223,3 @@ def _asks_for_websocket(request: h11.Request) -> bool:
             connection = value.decode("latin-1").lower()
     tokens = [token.strip() for token in connection.split(",")]
     return request.method == b"GET" and upgrade == "websocket" and "upgrade" in tokens
-
-
-class _WebSocketStream(WSStream):
-    """One WebSocket. Its faults reach the application as events, its silence ends it."""
-
-    app_put: Callable[[Any], Awaitable[None]] | None
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._answered = trio.Event()
-        """The application has accepted or refused the upgrade."""
-        self._pinging = trio.CancelScope()
-        self._heard = True
-        """Whether anything came since the last ping."""
-        self._is_faulty = False
-        """What comes now is read and thrown away, so that the client can read why."""
-        self._is_broken = False
-        """Frames cannot be told apart any more."""
-
-    async def handle(self, event: StreamEvent) -> None:
-        if isinstance(event, Data):
-            self._heard = True
-            if not self._answered.is_set():
-                await self._answered.wait()
-            if self._is_broken or not self.handshake.accepted:
-                return
-        elif isinstance(event, StreamClosed):
-            self._pinging.cancel(reason="the connection was closed")
-        await super().handle(event)
-
-    async def app_send(self, message: ASGISendEvent | None) -> None:
-        await super().app_send(message)
-        self._answered.set()
-
-    async def _accept(self, message: WebsocketAcceptEvent) -> None:
-        self.handshake.extensions = None
-        await super()._accept(message)
-        task_group: Any = self.task_group
-        task_group.spawn(self._ping)
-
-    async def _handle_events(self) -> None:
-        for event in self.connection.events():
-            if isinstance(event, BytesMessage | TextMessage):
-                if not self._is_faulty:
-                    await self._take(event)
-            elif isinstance(event, Ping):
-                await self._send_wsproto_event(event.response())
-            elif isinstance(event, CloseConnection):
-                if self.connection.state is WebSocketState.REMOTE_CLOSING:
-                    await self._send_wsproto_event(event.response())
-                elif self.connection.state is not WebSocketState.CLOSED:
-                    self._is_broken = True  # no close frame of the client's: wsproto could not read on
-                    await self._report(int(event.code), event.reason or "the frames cannot be read")
-                    return
-                await self.send(StreamClosed(stream_id=self.stream_id))
-
-    async def _take(self, event: BytesMessage | TextMessage) -> None:
-        data = event.data if isinstance(event, TextMessage) else bytes(event.data)
-        buffer = self.buffer
-        buffer.length += len(data) if isinstance(data, bytes) or data.isascii() else len(data.encode())
-        if buffer.length > buffer.max_length:
-            buffer.clear()
-            await self._report(CloseReason.MESSAGE_TOO_BIG, f"a message has at most {buffer.max_length} bytes")
-        elif event.message_finished and buffer.value is None:
-            buffer.clear()
-            await self._put(data)
-        else:
-            if buffer.value is None:
-                buffer.value = StringIO() if isinstance(data, str) else BytesIO()
-            buffer.value.write(cast("Any", data))  # all parts of one message are of one kind
-            if event.message_finished:
-                whole = buffer.value.getvalue()
-                buffer.clear()
-                await self._put(whole)
-
-    async def _put(self, data: str | bytes) -> None:
-        is_text = isinstance(data, str)
-        await self._tell(
-            {"type": "websocket.receive", "text": data if is_text else None, "bytes": None if is_text else data}
-        )
-
-    async def _report(self, code: int, reason: str) -> None:
-        self._is_faulty = True
-        await self._tell({"type": FAULT, "code": code, "reason": reason})
-
-    async def _tell(self, event: Any) -> None:
-        if self.app_put is not None:
-            await self.app_put(event)
-
-    async def _ping(self) -> None:
-        seconds = cast("ServerConfig", self.config).ping_seconds
-        with self._pinging:
-            await trio.sleep(seconds)
-            while True:
-                self._heard = False
-                await self._send_wsproto_event(Ping())
-                await trio.sleep(seconds)
-                if not self._heard:
-                    break
-        if not self._pinging.cancelled_caught:
-            logger.info("a client was silent for %g s after a ping: taken as gone", seconds)
-            await self.send(StreamClosed(stream_id=self.stream_id))

@@ -8,18 +8,16 @@ import errno
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework
 
 from engine.config import Settings
 from engine.errors import ConfigurationError
 from engine.transport.asgi import AsgiApp
-from engine.transport.connection import Address, BoundedStream, ServerConfig, ServerConnection
+from engine.transport.connection import Address, ServerConfig, ServerConnection
 from engine.transport.guard import LOOPBACK_STATE, is_loopback
 
 logger = logging.getLogger(__name__)
@@ -115,11 +113,10 @@ class Server:
     """What all connections of one server share."""
 
     def __init__(self, app: AsgiApp, settings: Settings, *, loopback_only: bool) -> None:
-        self._app = ASGIWrapper(cast("ASGIFramework", app))
+        self._app = app
         self._config = _config(settings)
         self._context = WorkerContext(None)
         self._state = {LOOPBACK_STATE: loopback_only}
-        self._stall_seconds = settings.slow_client_seconds + LAST_WORDS_SECONDS
         self._stopping = trio.Event()
 
     def stop(self) -> None:
@@ -150,9 +147,8 @@ class Server:
         self, stream: trio.abc.HalfCloseableStream, client: Address | None = None, server: Address | None = None
     ) -> None:
         """Serve one connection until it is closed. Whatever goes wrong in it stays in it."""
-        bounded = BoundedStream(stream, self._stall_seconds)
         try:
-            await ServerConnection(self._app, self._config, self._context, self._state, bounded, client, server).run()
+            await ServerConnection(self._app, self._config, self._context, self._state, stream, client, server).run()
         except Exception:
             logger.exception("a connection failed")
 
@@ -168,6 +164,6 @@ def _config(settings: Settings) -> ServerConfig:
     config.include_server_header = False
     config.h11_max_incomplete_size = HEAD_BYTES
     config.websocket_max_message_size = settings.max_frame_bytes
-    config.websocket_ping_interval = None  # our own: see engine.transport.connection
     config.ping_seconds = settings.ping_seconds
+    config.stall_seconds = settings.slow_client_seconds + LAST_WORDS_SECONDS
     return config

@@ -1,9 +1,8 @@
 """One WebSocket client: its frames go in, what its sessions say goes out (protocol page, section 2).
 
-Three tasks to a connection. The reader never stops: only so is the client's leaving seen at once. The writer is outside every
-turn and session, as half a frame is the end of a connection. Between them `run_connection` holds the sessions; it is inside
-one cancel scope, and whatever ends a connection early ends that scope: the client has vanished, a frame was too large, or the
-writer's deadline, which is written onto the scope before each send, has passed.
+The reader never stops: only so is the client's leaving seen at once. The writer is outside every turn and session, as half a
+frame is the end of a connection. Between them `run_connection` holds the sessions; it is inside one cancel scope, and whatever
+ends a connection early ends that scope: the client has vanished, a frame was too large, or nothing is taken any more.
 """
 
 import logging
@@ -118,7 +117,7 @@ def new_line(configuration: PipelineConfiguration, settings: Settings) -> Client
 
 @attrs.define(eq=False)
 class Door:
-    """The three tasks of one connection. `configuration.key` opens the first session at once; without it `#ready` does."""
+    """The tasks of one connection. `configuration.key` opens the first session at once; without it `#ready` does."""
 
     socket: Socket
     configuration: PipelineConfiguration
@@ -127,7 +126,8 @@ class Door:
     _encoder: WireEncoder = attrs.field(init=False)
     _session: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _writing: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _no_deadline: float = attrs.field(init=False)
+    _frame_due: float | None = attrs.field(default=None, init=False)
+    """When the frame that is being sent has to be taken."""
     _verdict: ConnectionEnd | None = attrs.field(default=None, init=False)
     """How the connection ended, once it has: nothing is handed in any more."""
     _in_session: bool = attrs.field(init=False)
@@ -137,7 +137,6 @@ class Door:
 
     def __attrs_post_init__(self) -> None:
         self._encoder = WireEncoder(self.configuration.wire, self.configuration.output_encoding)
-        self._no_deadline = self._session.deadline
         self._in_session = bool(self.configuration.key)
 
     async def run(self, converse: Callable[[], Awaitable[ConnectionEnd]]) -> ConnectionEnd:
@@ -145,6 +144,7 @@ class Door:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read, name="client reader")
             nursery.start_soon(self._write, name="client writer")
+            nursery.start_soon(self._watch, name="slow client watch")
             try:
                 end = await self._converse(converse)
                 await self._close(end)
@@ -164,17 +164,12 @@ class Door:
             logger.exception("a connection failed")
             self._tell(ErrorCode.INTERNAL, "Something went wrong on our side.", Whose.SERVER)
             end = ConnectionEnd(OUR_FAULT, "internal error")
-        if self._verdict is None:
-            self._verdict = end or self._overdue()
+        if self._verdict is None:  # without an end it was the deadline that `_leave` set
+            self._verdict = end or ConnectionEnd(
+                GOING_AWAY, "the session did not end in time after its client had left"
+            )
         self.line.end_output()
         return self._verdict
-
-    def _overdue(self) -> ConnectionEnd:
-        """The scope's deadline has passed, as nothing else ends the sessions without a verdict."""
-        if self._client_left.is_set():
-            return ConnectionEnd(GOING_AWAY, "the session did not end in time after its client had left")
-        self._tell(ErrorCode.SLOW_CLIENT, "This client takes nothing; the connection is closed.", Whose.CLIENT)
-        return ConnectionEnd(POLICY, "slow_client")
 
     async def _close(self, end: ConnectionEnd) -> None:
         if self._client_left.is_set():
@@ -252,9 +247,20 @@ class Door:
             while (element := await self.line.take_output()) is not None:
                 for frame in self._encoder.encode(element):
                     seconds = self.settings.slow_client_seconds * (1 + len(frame) // ALLOWANCE_BYTES)
-                    self._session.deadline = trio.current_time() + seconds
+                    self._frame_due = trio.current_time() + seconds
                     await self.socket.send(frame)
-                    if self._client_left.is_set():
-                        return
-                self._session.deadline = self._no_deadline
+                    self._frame_due = None
         self._all_sent.set()
+
+    async def _watch(self) -> None:
+        """End the session of a client that takes nothing, exactly when the frame under way is due.
+
+        It sleeps at most one limit at a time and looks then, so that a frame costs no deadline of its own (5 µs on a scope).
+        """
+        while True:
+            due = self._frame_due
+            await trio.sleep_until(trio.current_time() + self.settings.slow_client_seconds if due is None else due)
+            if self._frame_due is not None and trio.current_time() >= self._frame_due:
+                message = "This client takes nothing; the connection is closed."
+                self._stop(ConnectionEnd(POLICY, "slow_client"), ErrorCode.SLOW_CLIENT, message)
+                return

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from engine.config import Settings
-from engine.elements import InputAudio, InputElement
+from engine.elements import InputAudio, InputElement, InputText
 from engine.pipeline.line import ClientLine
 from tests.engine.transport.stack import Recorder, Stack, close_of, hear, hear_all, open_stack, repeat, say
 
@@ -88,7 +88,12 @@ async def test_10_000_tiny_frames_are_served_in_order_and_bounded_memory(autojum
 
 
 async def test_a_flood_does_not_hold_up_the_other_client(autojump_clock: MockClock) -> None:
-    async with open_stack(Recorder(echo)) as stack:
+    async def answer_words(element: InputElement, line: ClientLine) -> None:
+        await trio.lowlevel.checkpoint()
+        if isinstance(element, InputText):
+            repeat(element, line)
+
+    async with open_stack(Recorder(answer_words)) as stack:
         second = await stack.connect()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk_normally, second, 8)

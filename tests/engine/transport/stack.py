@@ -17,7 +17,7 @@ import trio
 from trio.testing import lockstep_stream_one_way_pair, memory_stream_pair
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
 
-from engine.config import PipelineConfiguration, Settings
+from engine.config import PipelineConfiguration, RealtimeProperties, Settings
 from engine.elements import (
     BadInput,
     ControlToken,
@@ -68,6 +68,9 @@ class FakeCatalog:
 
     def realtime_properties(self, configuration_id: str) -> None:
         return None
+
+    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        return ()
 
 
 @attrs.define
@@ -350,8 +353,10 @@ def frame(opcode: int, payload: bytes, *, is_final: bool = True, announce: int |
 
 async def all_frames(stream: trio.abc.Stream, data: bytes = b"") -> list[tuple[int, bytes]]:
     """Opcode and payload of what the server still sends, after `data`, until it closes the stream."""
+    received = bytearray(data)
     async for chunk in stream:
-        data += chunk
+        received += chunk
+    data = bytes(received)
     frames: list[tuple[int, bytes]] = []
     while data:
         length, start = data[1], 2

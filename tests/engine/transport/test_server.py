@@ -1,5 +1,6 @@
 """Listening, serving and stopping in bounded time."""
 
+import errno
 import logging
 import socket
 from collections.abc import AsyncGenerator
@@ -11,20 +12,23 @@ import trio
 from trio.testing import MockClock
 
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import OutSpeech
+from engine.elements import OutSpeech, OutText
 from engine.errors import ConfigurationError
 from engine.pipeline.line import ClientLine
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
 from engine.transport.app import create_app
-from engine.transport.asgi import AsgiApp, Receive, Scope, Send
+from engine.transport.asgi import AsgiApp, Event, Receive, Scope, Send
+from engine.transport.connection import BoundedStream
 from engine.transport.server import BoundAddress, Server, open_listeners, run_server
 from tests.engine.transport.stack import (
     HOST,
+    UPGRADE,
     Recorder,
     all_frames,
     ask,
     close_of,
+    frame,
     hear,
     new_services,
     open_client,
@@ -76,7 +80,7 @@ async def test_a_stuck_client_does_not_hold_up_a_stop(autojump_clock: MockClock)
         await trio.sleep(1)
         stack.server.stop()
         await stack.wait_idle()
-        assert trio.current_time() == 12  # stuck from the start, it has 12 s in all
+        assert trio.current_time() == 9  # the frame under way is given up with the session
     assert firehose.saved_at == [9]
 
 
@@ -210,9 +214,86 @@ async def test_an_application_that_fails_is_answered_for(
             await upgraded(ours)
             ((opcode, payload),) = await all_frames(ours)
             assert (opcode, payload[:2]) == (CLOSE, (1011).to_bytes(2, "big"))
-    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
-        "Error in ASGI Framework"
-    ]
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+
+
+START: Event = {"type": "websocket.http.response.start", "status": 401, "headers": [(b"www-authenticate", b"Bearer")]}
+BODY: Event = {"type": "websocket.http.response.body", "body": b"no"}
+NO_ANSWER: list[Event] = []
+REFUSED_WITH_A_CLOSE: list[Event] = [{"type": "websocket.close"}]
+REFUSED_BY_HALF: list[Event] = [START]
+REFUSED: list[Event] = [START, BODY, {"type": "websocket.accept"}]
+
+
+@pytest.mark.parametrize(
+    ("events", "status"), [(NO_ANSWER, 500), (REFUSED_WITH_A_CLOSE, 403), (REFUSED_BY_HALF, 500), (REFUSED, 401)]
+)
+async def test_an_application_may_refuse_an_upgrade_or_forget_to_answer(
+    events: list[Event], status: int, autojump_clock: MockClock
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "websocket.connect"
+        for event in events:
+            await send(event)
+
+    server = Server(answer, Settings(), loopback_only=True)
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.handle, theirs)
+        found = await ask(ours, "/", headers=UPGRADE)
+        assert found.status == status
+        assert found.headers["connection"] == "close"
+
+
+async def test_an_application_that_does_not_close_is_closed(autojump_clock: MockClock) -> None:
+    async def forget(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.send", "text": "hi"})
+
+    server = Server(forget, Settings(), loopback_only=True)
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.handle, theirs)
+        await upgraded(ours)
+        text, close = await all_frames(ours)
+        assert text == (1, b"hi")
+        assert close == (CLOSE, (1011).to_bytes(2, "big") + b"internal error")
+
+
+async def test_an_application_hears_of_a_client_that_left_as_often_as_it_asks(autojump_clock: MockClock) -> None:
+    heard: list[Event] = []
+
+    async def ask_on(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "websocket.accept"})
+        while len(heard) < 4:
+            heard.append(await receive())
+        await send({"type": "websocket.send", "text": "too late"})
+
+    server = Server(ask_on, Settings(), loopback_only=True)
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.handle, theirs)
+        await upgraded(ours)
+        await ours.send_all(frame(CLOSE, (4001).to_bytes(2, "big") + b"bye"))
+        assert await all_frames(ours) == [(CLOSE, (4001).to_bytes(2, "big"))]
+    assert [event["type"] for event in heard] == ["websocket.connect", *["websocket.disconnect"] * 3]
+    assert heard[1]["code"] == 4001
+
+
+async def test_a_large_answer_is_sent_in_pieces_that_each_have_their_time(autojump_clock: MockClock) -> None:
+    sent, received = trio.testing.lockstep_stream_one_way_pair()
+    stream = BoundedStream(trio.StapledStream(sent, trio.testing.memory_stream_one_way_pair()[1]), stall_seconds=12)
+    data = bytes(range(256)) * 1024
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, data)
+        taken = b""
+        for _ in range(4):
+            await trio.sleep(11)
+            taken += await received.receive_some(64 << 10)
+    assert taken == data
+    with pytest.raises(trio.BrokenResourceError, match="took nothing for 12 s"):
+        await stream.send_all(b"more")
+    assert trio.current_time() == 44 + 12
 
 
 # --- real sockets --------------------------------------------------------------------------------------------------------
@@ -274,6 +355,86 @@ async def test_a_client_that_dies_is_seen_at_once() -> None:
             assert trio.current_time() - start < 5
 
 
+class Picture:
+    """Shows one picture that the socket buffers cannot hold, and goes on until it is cancelled."""
+
+    SIZE = 1 << 20
+
+    def __init__(self) -> None:
+        self.cancelled = trio.Event()
+
+    async def __call__(
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+    ) -> ConnectionEnd:
+        line.put_output(OutText("a" * self.SIZE, "t1", "r1"))
+        with trio.CancelScope() as scope:
+            try:
+                await trio.sleep_forever()
+            finally:
+                self.cancelled.set()
+        return ConnectionEnd(1000, str(scope))
+
+
+@asynccontextmanager
+async def narrow_client(
+    settings: Settings, picture: Picture
+) -> AsyncGenerator[tuple[trio.SocketStream, trio.CancelScope, trio.Event]]:
+    """A client with a small receive buffer that has taken the first bytes of the picture; the server's scope and its end."""
+    app = create_app(new_services(settings), run=picture)
+    ended = trio.Event()
+
+    async def serve(*, task_status: trio.TaskStatus[tuple[BoundAddress, trio.CancelScope]]) -> None:
+        async with trio.open_nursery() as inner:
+            address = await inner.start(partial(run_server, app, HOST, 0, settings=settings, graceful_seconds=0))
+            task_status.started((address, inner.cancel_scope))
+        ended.set()
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            address, scope = await nursery.start(serve)
+            narrow = trio.socket.socket()
+            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            await narrow.connect((HOST, address.port))
+            async with trio.SocketStream(narrow) as stream:
+                await upgraded(stream)
+                assert await stream.receive_some(1) == b"\x81"
+                yield stream, scope, ended
+            scope.cancel()
+
+
+@pytest.mark.sockets
+async def test_a_frame_that_was_begun_is_ended_when_the_server_stops() -> None:
+    picture = Picture()
+    async with narrow_client(Settings(), picture) as (stream, server_scope, ended):
+        server_scope.cancel()
+        await picture.cancelled.wait()
+        text, close = await all_frames(stream, b"\x81")
+        assert len(text[1]) > Picture.SIZE
+        assert close == (CLOSE, (1001).to_bytes(2, "big") + b"the server is going away")
+        await ended.wait()
+
+
+@pytest.mark.sockets
+async def test_a_real_client_that_wakes_up_in_time_reads_why() -> None:
+    picture = Picture()
+    async with narrow_client(Settings(slow_client_seconds=0.01), picture) as (stream, _, _):
+        await picture.cancelled.wait()  # after 17 times the limit, as it is a large frame
+        text, error, close = await all_frames(stream, b"\x81")
+        assert len(text[1]) > Picture.SIZE
+        assert b"slow_client" in error[1]
+        assert close == (CLOSE, (1008).to_bytes(2, "big") + b"slow_client")
+
+
+@pytest.mark.sockets
+async def test_a_real_client_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.transport.server.LAST_WORDS_SECONDS", 0.01)
+    picture = Picture()
+    async with narrow_client(Settings(slow_client_seconds=0.01), picture) as (_, server_scope, ended):
+        await picture.cancelled.wait()
+        server_scope.cancel()
+        await ended.wait()
+
+
 @pytest.mark.sockets
 async def test_accepted_sockets_send_small_frames_at_once() -> None:
     (listener,) = await open_listeners(HOST, 0)
@@ -306,6 +467,16 @@ async def test_a_taken_port_is_one_clear_sentence() -> None:
 async def test_a_bad_address_is_one_clear_sentence(host: str, port: int, sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=sentence):
         await open_listeners(host, port)
+
+
+async def test_a_forbidden_port_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(port: int, *, host: str) -> None:
+        await trio.lowlevel.checkpoint()
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(trio, "open_tcp_listeners", refuse)
+    with pytest.raises(ConfigurationError, match="port 80 of .* is not allowed to this user"):
+        await open_listeners(HOST, 80)
 
 
 @pytest.mark.sockets

@@ -223,7 +223,9 @@ async def test_a_full_server_says_when_to_come_back(autojump_clock: MockClock) -
         (NO_KEY, {"Origin": "null"}, 403),
         (NO_KEY, {"Host": "evil.example"}, 403),
         (NO_KEY, {"Host": "evil.example", "Origin": "http://evil.example"}, 403),
-        (NO_KEY, {"Sec-WebSocket-Version": "12"}, 400),
+        (NO_KEY, {"Sec-WebSocket-Version": "12"}, 426),
+        (NO_KEY, {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ"}, 400),
+        (NO_KEY, {"Sec-WebSocket-Key": "c2hvcnQ="}, 400),
     ],
 )
 async def test_some_are_refused_before_the_handshake(
@@ -369,6 +371,15 @@ async def test_a_silent_peer_is_gone_20_s_after_a_ping(autojump_clock: MockClock
     assert recorder.ends == [("cancelled", 40)]
 
 
+async def test_a_peer_that_takes_no_ping_is_gone_too(autojump_clock: MockClock) -> None:
+    recorder = Recorder()
+    async with open_stack(recorder) as stack:
+        await upgraded(stack.dial(takes_nothing=True))
+        await stack.wait_idle()
+        assert trio.current_time() == 32
+    assert recorder.ends == [("cancelled", 32)]
+
+
 async def test_a_peer_that_answers_pings_or_speaks_stays(autojump_clock: MockClock) -> None:
     recorder = Recorder()
     async with open_stack(recorder) as stack:
@@ -426,9 +437,9 @@ async def test_a_message_that_would_never_end_is_cut_in_bounded_memory(autojump_
             while True:  # for two seconds it is read and thrown away, so that the close can be read
                 await stream.send_all(bytes(1 << 20))
                 await trio.sleep(1 / 8)
-        assert trio.current_time() == 2 + 1 / 4
+        assert trio.current_time() == 2 + 1 / 8
         await stack.wait_idle()
-    assert recorder.ends == [("cancelled", 1 / 8)]  # with the first byte over the limit
+    assert recorder.ends == [("cancelled", 0)]  # as soon as its length was known
 
 
 @pytest.mark.parametrize(
