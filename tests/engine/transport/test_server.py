@@ -475,7 +475,7 @@ async def test_a_forbidden_port_is_one_clear_sentence(monkeypatch: pytest.Monkey
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(trio, "open_tcp_listeners", refuse)
-    with pytest.raises(ConfigurationError, match="port 80 of .* is not allowed to this user"):
+    with pytest.raises(ConfigurationError, match=r"port 80 of .* is not allowed to this user"):
         await open_listeners(HOST, 80)
 
 
