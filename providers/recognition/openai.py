@@ -1,9 +1,12 @@
-"""Recognition by any endpoint that speaks OpenAI's transcriptions: whole utterances, found by the engine's own endpointing.
+"""Recognition by any endpoint that speaks OpenAI's transcriptions: whole utterances, found by the offline voice's endpointing.
 
-Speech start and end are told at once, whatever the endpoint is doing; the transcripts follow in the order of the utterances.
+Two tasks: one listens and never waits for words, one has them found, utterance by utterance, so that the elements of two never
+mix. A new utterance is told behind the words of the last one: nothing is being said by then that it could cut, and told so it
+cuts the answer to those words at its first sound.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, cast
 
 import attrs
@@ -11,8 +14,9 @@ import openai
 import trio
 from pydantic import Field
 
+from engine.config import CamelModel
 from engine.elements import EmotionalState, InputAudio, SpeakingState, Transcript
-from engine.errors import ErrorCode, RealtimeException
+from engine.errors import ConfigurationError, ErrorCode, RealtimeException
 from engine.interfaces import RecognitionElement, Recognizer, RecognizerInput
 from engine.protocol.audio import bytes_for_ms
 from engine.protocol.wav import wav_bytes
@@ -27,17 +31,28 @@ from providers.compatible import (
     run_tries,
     sdk_client,
 )
-from providers.recognition.endpointing import Endpointer, Loudness, SpeechStarted, TurnDetection
+from providers.local.endpointing import Endpointer, EndpointEvent, SpeechEnded, SpeechStarted, TurnDetection
+from providers.local.voice_activity import VoiceActivity, load_detector
+from providers.recognition.loudness import Loudness
+
+logger = logging.getLogger(__name__)
 
 SAMPLE_RATE = 16000
-"""What these models work on; more would only be uploaded."""
-UTTERANCES = 8
-"""Utterances waiting for their words. Behind them audio waits, and with it the next barge-in; at eight, somebody has spoken on for
-longer than the endpoint's time limit."""
+"""What these models, and the voice detector, work on."""
+EVENTS = 16
+"""Beginnings and ends of utterances waiting for the words of earlier ones. Behind them the audio waits: eight utterances is more
+than somebody says within the endpoint's time limit."""
 SHORTEST_MS = 500
 """Shorter utterances are filled up with silence: endpoints refuse less than 100 ms, and models guess at less than this."""
 NO_SPEECH = 0.6
 """Whisper's own doubt about a segment above which it is left out: "you" and "Thank you." out of silence."""
+
+
+class TurnDetectionConfiguration(CamelModel):
+    """The `turnDetection` of a project file, in milliseconds."""
+
+    silence_ms: int = Field(default=500, ge=100, le=5000)
+    min_speech_ms: int = Field(default=200, ge=32, le=2000)
 
 
 class RecognitionConfiguration(Endpoint):
@@ -50,7 +65,9 @@ class RecognitionConfiguration(Endpoint):
     """Words to expect, such as names."""
     response_format: Literal["json", "verbose_json"] = "json"
     """`verbose_json`, which only Whisper models give, tells how sure it is that there was speech at all."""
-    turn_detection: TurnDetection = TurnDetection()
+    detector: Literal["neural", "loudness"] = "neural"
+    """What hears whether there is speech. Without the package of the neural detector it is loudness, whatever is said here."""
+    turn_detection: TurnDetectionConfiguration = TurnDetectionConfiguration()
 
 
 def make_recognizer(configuration: Mapping[str, Any]) -> "OpenAIRecognizer":
@@ -78,52 +95,76 @@ class OpenAIRecognizer(Recognizer):
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         failure: RealtimeException | None = None
-        waiting, utterances = trio.open_memory_channel[bytes](UTTERANCES)
+        send, events = trio.open_memory_channel[SpeechStarted | SpeechEnded](EVENTS)
 
-        async def transcribe_all() -> None:
+        async def write() -> None:
             nonlocal failure
-            with utterances:
-                try:
-                    async for pcm in utterances:
-                        text = await self._transcribe(pcm)
-                        await elements.send(Transcript(text, provider=self.name))
-                except RealtimeException as exc:
-                    failure = exc  # raised below as it is, not in a group
-                    nursery.cancel_scope.cancel(reason="recognition failed")
+            try:
+                await self._write(events, elements)
+            except RealtimeException as exc:
+                failure = exc  # raised below as it is, not in a group
+                nursery.cancel_scope.cancel(reason="recognition failed")
 
+        voice_activity = VoiceActivity(self._make_detector())
         task_status.started()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(transcribe_all, name="transcription")
-            with waiting:
-                await self._listen(audio, elements, waiting)
+            nursery.start_soon(write, name="transcription")
+            await self._listen(audio, voice_activity, send)
         if failure is not None:
             raise failure
+
+    def _make_detector(self) -> Any:
+        if self._settings.detector == "neural":
+            try:
+                return load_detector()
+            except ConfigurationError as exc:
+                logger.warning("speech is told from noise by its loudness: %s", exc)
+        return Loudness()
 
     async def _listen(
         self,
         audio: trio.MemoryReceiveChannel[RecognizerInput],
-        elements: trio.MemorySendChannel[RecognitionElement],
-        utterances: trio.MemorySendChannel[bytes],
+        voice_activity: VoiceActivity,
+        events: trio.MemorySendChannel[SpeechStarted | SpeechEnded],
     ) -> None:
-        endpointer = Endpointer(self.sample_rate, self._settings.turn_detection, Loudness())
+        settings = self._settings.turn_detection
+        endpointer = Endpointer(TurnDetection(settings.silence_ms, settings.min_speech_ms))
 
-        async def tell(events: list[Any]) -> None:
-            for event in events:
-                if isinstance(event, SpeechStarted):
-                    await elements.send(EmotionalState(SpeakingState.USER_SPEAKING))
-                    await elements.send(Transcript(".", is_interim=True, provider=self.name))
+        async def tell(found: Iterable[EndpointEvent]) -> None:
+            for event in found:
+                if isinstance(
+                    event, SpeechStarted | SpeechEnded
+                ):  # a pause is for those who recognize ahead of the end
+                    await events.send(event)
+
+        with events:
+            async for item in audio:
+                if isinstance(item, InputAudio):
+                    for chunk, probability in voice_activity.feed(item.data):
+                        await tell(endpointer.feed(chunk, probability))
+                        await trio.lowlevel.checkpoint()  # much audio may have come at once
                 else:
-                    await elements.send(EmotionalState(SpeakingState.USER_NOT_SPEAKING))
-                    await utterances.send(event.pcm)
+                    await tell(endpointer.commit(voice_activity.take_rest()))
+            await tell(endpointer.flush(voice_activity.take_rest()))
 
-        async for item in audio:
-            await tell(endpointer.feed(item.data) if isinstance(item, InputAudio) else endpointer.commit())
-        await tell(endpointer.commit())
+    async def _write(
+        self,
+        events: trio.MemoryReceiveChannel[SpeechStarted | SpeechEnded],
+        elements: trio.MemorySendChannel[RecognitionElement],
+    ) -> None:
+        with events:
+            async for event in events:
+                match event:
+                    case SpeechStarted():
+                        await elements.send(EmotionalState(SpeakingState.USER_SPEAKING))
+                        await elements.send(Transcript(".", is_interim=True, provider=self.name))
+                    case SpeechEnded(utterance):
+                        await elements.send(EmotionalState(SpeakingState.USER_NOT_SPEAKING))
+                        text = await self._transcribe(utterance.audio)
+                        await elements.send(Transcript(text, provider=self.name))
 
     async def _transcribe(self, pcm: bytes) -> str:
         """The words of an utterance; "" for none."""
-        if not pcm:
-            return ""
         settings = self._settings
         part = Part("recognition", "stt", ErrorCode.RECOGNITION_FAILED, settings.model)
         client = sdk_client(settings.base_url, self._key)

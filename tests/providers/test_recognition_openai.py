@@ -26,8 +26,10 @@ def sound(milliseconds: int, amplitude: float) -> InputAudio:
     return InputAudio(samples.astype("<i2").tobytes())
 
 
-VOICE = sound(600, 3000)
-QUIET = sound(600, 5)
+PATIENCE = 10
+"""Seconds until a test that waits for an element in vain fails."""
+VOICE = sound(608, 3000)
+QUIET = sound(608, 5)
 
 
 def words(text: str, **more: object) -> Reply:
@@ -56,7 +58,10 @@ def clock() -> trio.testing.MockClock:
 
 
 def recognizer(server: OpenAIServer, **settings: object) -> OpenAIRecognizer:
-    return make_recognizer({"provider": "OpenAI", "baseUrl": server.url, "apiKey": "env:TEST_KEY", **settings})
+    made_up = {"detector": "loudness"}  # the sounds of these tests are noise, which no neural detector takes for speech
+    return make_recognizer(
+        {"provider": "OpenAI", "baseUrl": server.url, "apiKey": "env:TEST_KEY", **made_up, **settings}
+    )
 
 
 @attrs.define(eq=False)
@@ -71,12 +76,14 @@ class Line:
             await self.audio.send(item)
 
     async def take(self, count: int) -> list[RecognitionElement]:
-        return [await self.elements.receive() for _ in range(count)]
+        with trio.fail_after(PATIENCE):
+            return [await self.elements.receive() for _ in range(count)]
 
     async def finish(self) -> list[RecognitionElement]:
         """The rest, after the audio has ended."""
         self.audio.close()
-        return [element async for element in self.elements]
+        with trio.fail_after(PATIENCE):
+            return [element async for element in self.elements]
 
 
 async def recognize(
@@ -127,30 +134,26 @@ async def test_an_utterance_from_start_to_words(server: OpenAIServer, line: Line
 @pytest.mark.sockets
 async def test_a_commit_ends_it_and_the_end_flushes_it(server: OpenAIServer, line: Line) -> None:
     server.add(words("one"), words("two"))
-    await line.say(VOICE, Commit())
+    await line.say(QUIET, VOICE, Commit())
     assert await line.take(4) == [SPEAKING, INTERIM, NOT_SPEAKING, final("one")]
-    await line.say(Commit(), VOICE)
+    await line.say(Commit(), QUIET, VOICE)
     assert await line.finish() == [SPEAKING, INTERIM, NOT_SPEAKING, final("two")]
 
 
 @pytest.mark.sockets
 async def test_a_short_word_is_long_enough_for_the_endpoint(server: OpenAIServer, line: Line) -> None:
     server.add(words("No."))
-    await line.say(sound(80, 3000), Commit())
+    await line.say(QUIET, sound(96, 3000), Commit())
     assert (await line.take(4))[-1] == final("No.")
 
 
 @pytest.mark.sockets
-async def test_a_barge_in_is_told_while_the_endpoint_thinks(server: OpenAIServer, line: Line) -> None:
+async def test_utterances_do_not_mix_and_the_audio_does_not_wait_for_words(server: OpenAIServer, line: Line) -> None:
     server.add(Reply((Pause.HOLD, b'{"text": "one"}'), content_type="application/json"), words("two"))
-    await line.say(VOICE, QUIET)
+    await line.say(QUIET, VOICE, QUIET, VOICE, QUIET, QUIET)
     assert await line.take(3) == [SPEAKING, INTERIM, NOT_SPEAKING]
-    await line.say(VOICE)
-    assert await line.take(2) == [SPEAKING, INTERIM]
     server.released.set()
-    assert await line.take(1) == [final("one")]
-    await line.say(QUIET)
-    assert await line.take(2) == [NOT_SPEAKING, final("two")]
+    assert await line.take(5) == [final("one"), SPEAKING, INTERIM, NOT_SPEAKING, final("two")]
 
 
 @pytest.mark.sockets
@@ -158,9 +161,9 @@ async def test_what_is_likely_no_speech_is_left_out(server: OpenAIServer, nurser
     line = open_line(recognizer(server, model="whisper-1", responseFormat="verbose_json"), nursery)
     segments = [{"text": " Yes. ", "no_speech_prob": 0.1}, {"text": " Thank you.", "no_speech_prob": 0.9}]
     server.add(words("Yes. Thank you.", segments=segments), words("you", segments=[segments[1]]))
-    await line.say(VOICE, Commit())
+    await line.say(QUIET, VOICE, Commit())
     assert (await line.take(4))[-1] == final("Yes.")
-    await line.say(VOICE, Commit())
+    await line.say(QUIET, VOICE, Commit())
     assert (await line.take(4))[-1] == final("")
 
 
@@ -194,10 +197,10 @@ async def test_a_failure_ends_it_as_it_is(
     server.add(words("warm"), reply, reply, words("too late"))
 
     async def speak(line: Line) -> None:
-        await line.say(VOICE, Commit())
+        await line.say(QUIET, VOICE, Commit())
         assert (await line.take(4))[-1] == final("warm")
         clock.autojump_threshold = 0.02
-        await line.say(VOICE, Commit())
+        await line.say(QUIET, VOICE, Commit())
         assert await line.take(3) == [SPEAKING, INTERIM, NOT_SPEAKING]
 
     with pytest.RaisesGroup(pytest.RaisesExc(RealtimeException, check=lambda exc: exc.code is code)):
@@ -209,7 +212,7 @@ async def test_a_failure_ends_it_as_it_is(
 @pytest.mark.sockets
 async def test_one_failure_is_tried_again(server: OpenAIServer, line: Line) -> None:
     server.add(error(503, retry_after="0"), words("again"))
-    await line.say(VOICE, Commit())
+    await line.say(QUIET, VOICE, Commit())
     assert (await line.take(4))[-1] == final("again")
 
 
@@ -219,14 +222,34 @@ async def test_cancelled_while_the_endpoint_hangs_nothing_is_left(server: OpenAI
     async with trio.open_nursery() as nursery:
         line = open_line(recognizer(server), nursery)
         server.add(words("warm"))
-        await line.say(VOICE, Commit())
+        await line.say(QUIET, VOICE, Commit())
         assert len(await line.finish()) == 4
     before = trio.lowlevel.current_statistics().tasks_living - 1  # that of the warm connection
     server.add(Reply((b"{", Pause.STALL), content_type="application/json"))
     async with trio.open_nursery() as nursery:
-        await open_line(recognizer(server), nursery).say(VOICE, Commit())
+        await open_line(recognizer(server), nursery).say(QUIET, VOICE, Commit())
         await server.wait_stalled()
         nursery.cancel_scope.cancel()
     await server.wait_connections(0)
     await trio.testing.wait_all_tasks_blocked()
     assert trio.lowlevel.current_statistics().tasks_living == before
+
+
+@pytest.mark.voice
+async def test_the_neural_detector_takes_no_noise_for_speech(nursery: trio.Nursery) -> None:
+    line = open_line(make_recognizer({"baseUrl": "http://127.0.0.1:1/v1", "apiKey": "none"}), nursery)
+    await line.say(VOICE, VOICE, QUIET)
+    assert await line.finish() == []
+
+
+async def test_without_the_neural_detector_loudness_takes_its_place(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load() -> object:
+        raise ConfigurationError("not installed")
+
+    monkeypatch.setattr("providers.recognition.openai.load_detector", load)
+    line = open_line(make_recognizer({"baseUrl": "http://127.0.0.1:1/v1", "apiKey": "none"}), nursery)
+    await line.say(QUIET, VOICE)
+    assert await line.take(2) == [SPEAKING, INTERIM]
+    nursery.cancel_scope.cancel()
