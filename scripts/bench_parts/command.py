@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,13 +13,15 @@ from pathlib import Path
 import orjson
 import trio
 
-from bench_parts import load, server
+from bench_parts import core, load, server
 from bench_parts.conversation import PATTERN_SECONDS
 from bench_parts.figures import Case, Figures, figures, profile_text, table
 from bench_parts.load import WARM_SECONDS
 from bench_parts.worker import MachineClock, Report, WorkerError, open_worker
 
 DONE, FAILED = 0, 1
+ROLES = {"server": server.run, "load": load.run, "core": core.run}
+"""What this program is when it is started by itself; the options follow as JSON."""
 PROGRAM = Path(__file__).resolve().parents[1] / "bench"
 SETTLE_SECONDS = 3.0
 """From the last session's start to the begin of the measuring."""
@@ -60,9 +63,17 @@ async def measure(case: Case, options: argparse.Namespace) -> tuple[Figures, Rep
     return figures(case.sessions, heard, used, before, after), used["profile"]
 
 
+async def bench_core(options: argparse.Namespace) -> None:
+    for rate in options.rates:
+        rounds: list[float] = []
+        for _ in range(options.runs):
+            async with open_worker(PROGRAM, "core", {"rate": rate}) as (_, found):
+                rounds += found["microseconds"]
+        lowest, median = min(rounds), statistics.median(rounds)
+        print(f"{rate} Hz: {lowest:.1f} µs for a frame in and a frame out; median of {len(rounds)} rounds {median:.1f}")
+
+
 async def bench(options: argparse.Namespace) -> None:
-    print(machine())
-    print("scripts/bench " + shlex.join(sys.argv[1:]))
     results: list[tuple[Case, list[Figures]]] = []
     for rate in options.rates:
         results.extend((Case(rate, sessions), []) for sessions in options.sessions)
@@ -105,12 +116,9 @@ def numbers(text: str) -> list[int]:
 
 
 def run(arguments: Sequence[str], description: str) -> int:
-    """Measure and print, or be one of the two processes that do the work; returns the exit code."""
-    if arguments[:1] == ["server"]:
-        trio.run(server.run, orjson.loads(arguments[1]))
-        return DONE
-    if arguments[:1] == ["load"]:
-        trio.run(load.run, orjson.loads(arguments[1]))
+    """Measure and print, or be one of the processes that do the work; returns the exit code."""
+    if arguments and arguments[0] in ROLES:
+        trio.run(ROLES[arguments[0]], orjson.loads(arguments[1]))
         return DONE
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=numbers, default="1,10,50", help="how many at once (default %(default)s)")
@@ -125,8 +133,12 @@ def run(arguments: Sequence[str], description: str) -> int:
     parser.add_argument("--settle", type=float, default=SETTLE_SECONDS, help="seconds before it (default %(default)g)")
     parser.add_argument("--runs", type=int, default=1, help="of each row (default %(default)s)")
     parser.add_argument("--profile", action="store_true", help="say where the server's time goes")
+    parser.add_argument("--core", action="store_true", help="only the engine's core, without sockets")
     try:
-        trio.run(bench, parser.parse_args(arguments))
+        options = parser.parse_args(arguments)
+        print(machine())
+        print("scripts/bench " + shlex.join(arguments), flush=True)
+        trio.run(bench_core if options.core else bench, options)
     except WorkerError as exc:
         print(f"bench: {exc}", file=sys.stderr)
         return FAILED

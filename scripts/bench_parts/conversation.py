@@ -60,10 +60,9 @@ CUT = "cut"
 """The first word of an interim transcript that cuts the agent off; its second is when it was sent."""
 
 
-def starting_frame(session: int, lead_seconds: float) -> int:
+def starting_frame(session: int, lead_seconds: float, length: int) -> int:
     """Where in the pattern a session begins: sessions are spread over it, and the first comes to the cut after the lead."""
-    frame = round(session * SPREAD * len(PARTS)) - round(lead_seconds * FRAMES_PER_SECOND)
-    return frame % len(PARTS)
+    return (round(session * SPREAD * length) - round(lead_seconds * FRAMES_PER_SECOND)) % length
 
 
 def stamped_frame(nanoseconds: int) -> bytes:

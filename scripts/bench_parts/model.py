@@ -86,7 +86,7 @@ class PassThroughProperties(RealtimeProperties):
 class PassThroughSession(RealtimeSession):
     """Plays the agent's part of the pattern, paced by the audio that comes in."""
 
-    def __init__(self, context: Context, arrivals: Arrivals, lead_seconds: float) -> None:
+    def __init__(self, context: Context, arrivals: Arrivals, lead_seconds: float, parts: Sequence[Part]) -> None:
         assert isinstance(context.properties, PassThroughProperties)
         self.properties = context.properties
         self.usage = TokenUsage()
@@ -95,7 +95,8 @@ class PassThroughSession(RealtimeSession):
         self._number = session_number(context.session.id)
         self._bytes = 0
         self._stepped_bytes = 0
-        self._frame = starting_frame(self._number, lead_seconds)
+        self._parts = parts
+        self._frame = starting_frame(self._number, lead_seconds, len(parts))
         self._part = Part.PAUSE
         self._response = ""
         self._said_frames = 0
@@ -124,8 +125,8 @@ class PassThroughSession(RealtimeSession):
 
     async def _step(self, elements: trio.MemorySendChannel[RealtimeElement]) -> None:
         """One frame's time."""
-        part = PARTS[self._frame]
-        self._frame = (self._frame + 1) % len(PARTS)
+        part = self._parts[self._frame]
+        self._frame = (self._frame + 1) % len(self._parts)
         if part is not self._part:
             for element in self._turn_to(part):
                 await elements.send(element)
@@ -166,19 +167,20 @@ class PassThroughSession(RealtimeSession):
 
 
 class PassThroughModel(RealtimeModel):
-    """Makes the sessions; `lead_seconds` is what passes before the measuring begins."""
+    """Makes the sessions; `lead_seconds` is what passes before the measuring begins, `parts` are the conversation by frame."""
 
     name: ClassVar[str] = PROVIDER
     properties_class: ClassVar[type[RealtimeProperties]] = PassThroughProperties
 
-    def __init__(self, arrivals: Arrivals, lead_seconds: float) -> None:
+    def __init__(self, arrivals: Arrivals, lead_seconds: float, parts: Sequence[Part] = PARTS) -> None:
         self._arrivals = arrivals
         self._lead_seconds = lead_seconds
+        self._parts = parts
 
     def process(
         self, context: Context, system_prompt: SystemPrompt, tool_box: ToolBox, can_delegate: bool = False
     ) -> PassThroughSession:
-        return PassThroughSession(context, self._arrivals, self._lead_seconds)
+        return PassThroughSession(context, self._arrivals, self._lead_seconds, self._parts)
 
 
 def session_id(number: int) -> str:
@@ -219,6 +221,9 @@ class BenchCatalog:
 
     def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
         return self._properties if configuration_id == CONFIGURATION else None
+
+    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        return ()
 
 
 class BenchManager(TurnInteractionManager):

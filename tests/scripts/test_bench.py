@@ -6,21 +6,28 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parents[2] / "scripts" / "bench"
+
+
+def bench(*arguments: str) -> list[str]:
+    command = [sys.executable, str(PROGRAM), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.mark.sockets
 def test_the_table_comes_out_whole() -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "bench"), "--sessions", "1", "--rates", "24000"]
-    command += ["--seconds", "2", "--settle", "0.5"]
-
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-    assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    printed = bench("--sessions", "1", "--rates", "24000", "--seconds", "2", "--settle", "0.5")
+    lines = [line for line in printed if line.startswith("|")]
     titles, _, row = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
     cells = dict(zip(titles, row, strict=True))
     unknown = {title for title, cell in cells.items() if "-" in cell}
     assert unknown <= {"KiB/session", "barge-in p50 / p99"}  # one session is too few, and 2 s may be too short
     assert cells["client Hz"] == "24000"
     assert cells["late frames"] == "0"
+
+
+def test_the_core_is_measured_by_itself() -> None:
+    printed = bench("--core", "--rates", "24000")
+    assert printed[-1].startswith("24000 Hz: ")
