@@ -42,7 +42,8 @@ NOT_ENDED = '{"status": "The user has gone on speaking: the conversation has not
 
 @attrs.define(eq=False)
 class Generation:
-    """Runs in the session's answer scope; cancelled by a barge-in."""
+    """Runs in a task of the session's. When a barge-in cuts it, that task unwinds by itself: the next answer does not wait for
+    what the parts do when they are cancelled."""
 
     response_id: str
     context: Context
@@ -58,7 +59,10 @@ class Generation:
     start_tool: StartTool
     ends_session: bool = False
     """The session ends when this answer has been heard: the instruction that it speaks says so, or a tool does."""
+    over: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when the answer is complete, but for its end, or was cut and is unwound."""
     status: ResponseStatus = attrs.field(default=ResponseStatus.COMPLETED, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _spoken: SpokenResponse = attrs.field(init=False)
     _remembered: int = attrs.field(default=0, init=False)
     """How much of the words the history has already."""
@@ -94,7 +98,8 @@ class Generation:
         self._settled.set()
 
     def interrupt(self) -> None:
-        """The user cuts in, the scope of this answer is cancelled: its words come into the history, to be cut there."""
+        """The user cuts in: nothing is said any more, and the words so far come into the history, to be cut there."""
+        self._scope.cancel(reason="barge-in")
         self._remember()
         for call_id in self._finish_calls:
             self.history.add_output(call_id, NOT_ENDED)
@@ -111,8 +116,20 @@ class Generation:
         """Answer to the end, with speech.
 
         Raises:
-            RealtimeException: the chat model or the synthesis failed, within a group.
+            RealtimeException: the chat model or the synthesis failed, within a group. Not when the answer was cut: how parts
+                take that is their affair, and the next request shows what works.
         """
+        try:
+            with self._scope:
+                await self._answer()
+        except* RealtimeException as group:
+            if not self._scope.cancel_called:
+                raise
+            logger.warning("an answer failed after it was cut: %r", group.exceptions)
+        finally:
+            self.over.set()
+
+    async def _answer(self) -> None:
         to_speak, pieces = trio.open_memory_channel[Piece](MAX_PIECES)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._speak_all, pieces, name="speech")
@@ -148,6 +165,7 @@ class Generation:
 
     async def _ask(self, to_speak: trio.MemorySendChannel[Piece]) -> tuple[ToolCall, ...]:
         """One request: stream its words into speech. Returns its calls, which are not started yet."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # a barge-in may have come together with the last result
         calls: list[ToolCall] = []
         request = ChatRequest(
             self.history.request(self.system_prompt),

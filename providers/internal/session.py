@@ -26,7 +26,7 @@ from engine.elements import (
     Transcript,
     UserSpeech,
 )
-from engine.errors import ErrorCode, RealtimeException, Whose
+from engine.errors import ErrorCode, Whose
 from engine.interfaces import (
     ChatModel,
     Context,
@@ -90,7 +90,7 @@ class InternalSession(RealtimeSession):
         self.history.resume(self.context.messages)
         task_status.started()  # there is nobody to shake hands with
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._answer_all, elements, start_tool, name="answers")
+            nursery.start_soon(self._answer_all, nursery, elements, start_tool, name="answers")
             async for item in inputs:
                 await self._take(item, elements)
             self._ended = True
@@ -112,7 +112,11 @@ class InternalSession(RealtimeSession):
             case Interrupted():
                 self._interrupt(item)
             case UserSpeech() | AnswerAgain() | Action():
-                if not self._enqueue(item):
+                if self._enqueue(item):
+                    # When nothing is being said the answer begins here, with its echo: an interruption on the heels of the words
+                    # would drop them otherwise, and they would not even be shown to have been said.
+                    await trio.lowlevel.checkpoint()
+                else:
                     message = "Too much is waiting for an answer; this was left out."
                     await elements.send(RealtimeError(ErrorCode.TOO_BUSY, message, whose=Whose.CLIENT))
             case ToolSettled():
@@ -155,7 +159,9 @@ class InternalSession(RealtimeSession):
 
     # --- answers
 
-    async def _answer_all(self, elements: trio.MemorySendChannel[RealtimeElement], start_tool: StartTool) -> None:
+    async def _answer_all(
+        self, nursery: trio.Nursery, elements: trio.MemorySendChannel[RealtimeElement], start_tool: StartTool
+    ) -> None:
         """Answer what waits, one after the other, until the input has ended."""
         while True:
             while not self._waiting:
@@ -165,30 +171,27 @@ class InternalSession(RealtimeSession):
                 await self._work.wait()
             item = self._waiting.popleft()
             generation = self._begin(item, start_tool, elements)
-            if not await self._answer(item, generation, elements):
+            if not await self._answer(item, generation, nursery, elements):
                 await elements.send(ResponseEnd(generation.response_id, ResponseStatus.CANCELLED, is_synthetic=True))
 
     async def _answer(
-        self, item: ToAnswer, generation: Generation, elements: trio.MemorySendChannel[RealtimeElement]
+        self,
+        item: ToAnswer,
+        generation: Generation,
+        nursery: trio.Nursery,
+        elements: trio.MemorySendChannel[RealtimeElement],
     ) -> bool:
         """One whole answer with its end; False when the user has cut it."""
-        scope = trio.CancelScope()
-        self._generation, self._scope = generation, scope
-        try:
-            with scope:
-                await self._echo(item, generation.response_id, elements)
-                await generation.run()
-                if generation.ends_session:
-                    await elements.send(RealtimeCommand("sessionShouldEnd"))
-                await elements.send(ResponseEnd(generation.response_id, generation.status))
-                return True
-        except* RealtimeException as group:
-            if not scope.cancel_called:
-                raise
-            logger.warning("an answer failed after it was cut: %r", group.exceptions)
-        finally:
-            self._generation = self._scope = None
-        return False
+        with trio.CancelScope() as scope:
+            self._generation, self._scope = generation, scope
+            await self._echo(item, generation.response_id, elements)
+            nursery.start_soon(generation.run, name=generation.response_id)
+            await generation.over.wait()
+            if generation.ends_session:
+                await elements.send(RealtimeCommand("sessionShouldEnd"))
+            await elements.send(ResponseEnd(generation.response_id, generation.status))
+        self._generation = self._scope = None
+        return not scope.cancelled_caught
 
     def _begin(
         self, item: ToAnswer, start_tool: StartTool, elements: trio.MemorySendChannel[RealtimeElement]

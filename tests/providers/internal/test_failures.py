@@ -183,7 +183,7 @@ def test_making_a_session_asks_nobody_for_anything() -> None:
     assert (chat.asked, synthesizer.spoken) == ([], [])
 
 
-async def test_a_cancelled_answer_ends_though_its_parts_take_their_time(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_next_answer_does_not_wait_for_what_is_unwound(autojump_clock: trio.testing.MockClock) -> None:
     synthesizer = FakeSynthesizer(chunk_seconds=0.5, unwind_seconds=0.3)
     async with open_rig(
         tokens("One two. Three four", 0.2), ["Yes."], synthesizer=synthesizer, unwind_seconds=0.4
@@ -192,6 +192,10 @@ async def test_a_cancelled_answer_ends_though_its_parts_take_their_time(autojump
         await trio.sleep(0.7)
         await rig.interrupt()
         await rig.send(HELLO)
+        await trio.sleep(0.1)
+        assert rig.at(ResponseEnd)[0] == 0.7
+        assert rig.chat.times == [0, 0.7]
+        assert rig.chat.open_streams == 0
+        rig.inputs.close()
         await trio.sleep(5)
-        assert rig.at(ResponseEnd)[0] == 1.1
-        assert rig.chat.times == [0, 1.1]
+        assert rig.returned_at == 1.4, "the session returns when everything is unwound"

@@ -423,6 +423,7 @@ async def test_more_than_can_wait_is_left_out_and_said_so(autojump_clock: trio.t
         await rig.send(user("first"))
         await trio.testing.wait_all_tasks_blocked()
         await rig.send(*(user(f"line {n}") for n in range(MAX_WAITING + 1)))
+        await trio.testing.wait_all_tasks_blocked()
         await rig.instruct(instruction("one too many"))
         await trio.sleep(5)
         assert [e.code for e in rig.elements if isinstance(e, RealtimeError)] == [ErrorCode.TOO_BUSY]
@@ -736,14 +737,13 @@ async def test_an_interruption_of_nothing_changes_nothing(autojump_clock: trio.t
         assert rig.texts == ["Yes."]
 
 
-async def test_what_was_said_and_not_answered_stays_in_the_conversation(autojump_clock: trio.testing.MockClock) -> None:
-    """The answer before it is still being unwound when the user goes on: the line waits, and is dropped from what waits."""
-    async with open_rig(tokens("One two three four.", 0.5), ["Fine."], unwind_seconds=1.0) as rig:
-        await rig.send(user("Book a table"))
+async def test_what_was_said_and_not_answered_stays_in_the_conversation(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A line that waits is dropped by an interruption: it will not be answered, but the model knows that it was said."""
+    async with open_rig(tokens("One two three four.", 0.5), ["Fine."]) as rig:
+        await rig.send(user("Book a table"), Image(b"1", "image/png"), user("for nine"))
         await trio.sleep(0.7)
-        await rig.interrupt()
-        await rig.send(Image(b"1", "image/png"), user("for nine"))
-        await trio.sleep(0.1)
         await rig.interrupt()
         await rig.send(user("on Friday"))
         await trio.sleep(5)
@@ -754,6 +754,20 @@ async def test_what_was_said_and_not_answered_stays_in_the_conversation(autojump
         ]
         assert [len(message.images) for message in rig.chat.requests[1].messages] == [0, 0, 1, 0]
         assert [e.text for e in rig.elements if isinstance(e, Transcript)] == ["Book a table", "on Friday"]
+
+
+async def test_an_answer_does_not_wait_for_the_one_before_to_be_unwound(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_rig(tokens("One two three four.", 0.5), ["Fine."], unwind_seconds=1.0) as rig:
+        await rig.send(user("Count"))
+        await trio.sleep(0.7)
+        await rig.interrupt()
+        await rig.send(user("Go on"))
+        await trio.sleep(0.1)
+        assert rig.at(ResponseEnd) == [0.7]
+        assert rig.chat.times == [0, 0.7]
+        assert "Fine." in [e.text for e in rig.elements if isinstance(e, Token)]
 
 
 async def test_a_second_interruption_leaves_what_was_heard_before_the_first(
