@@ -286,7 +286,10 @@ class TurnPipeline(ConversationDriver):
                 case StartLegs(turn):
                     self.memory.put_turn(turn)
                     if self._working is not None:
-                        self._working.start_soon(self._run_legs, turn, name=f"{turn.id} legs")
+                        scope = self._legs[turn.id] = (
+                            trio.CancelScope()
+                        )  # now: a barge-in may come before the task has begun
+                        self._working.start_soon(self._run_legs, turn, scope, name=f"{turn.id} legs")
                 case CancelLegs(turn, reason):
                     if turn.id in self._legs:
                         self._legs[turn.id].cancel(reason=reason)
@@ -389,7 +392,7 @@ class TurnPipeline(ConversationDriver):
 
     # --- the turn's back-end work
 
-    async def _run_legs(self, turn: Turn) -> None:
+    async def _run_legs(self, turn: Turn, scope: trio.CancelScope) -> None:
         """Extraction and planning, side by side; a barge-in cancels this scope."""
         turn_input = TurnInput(
             turn.id,
@@ -398,8 +401,8 @@ class TurnPipeline(ConversationDriver):
             tuple(turn.multimodal),
         )
         emit = self._emitter(turn)
-        with trio.CancelScope() as scope:
-            self._legs[turn.id] = scope
+        with scope:
+            await trio.lowlevel.checkpoint_if_cancelled()
             async with trio.open_nursery() as legs:
                 legs.start_soon(
                     self._fenced, "extraction", self.manager.process, turn_input, emit, name=f"{turn.id} extraction"
