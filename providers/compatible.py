@@ -115,6 +115,7 @@ class _Connections:
 
 
 _connections: trio.lowlevel.RunVar[_Connections] = trio.lowlevel.RunVar("OpenAI-compatible connections")
+_loading = trio.CapacityLimiter(1)
 
 
 async def _close_at_the_end(http: openai.DefaultAsyncHttpxClient) -> None:
@@ -126,15 +127,39 @@ async def _close_at_the_end(http: openai.DefaultAsyncHttpxClient) -> None:
             await http.aclose()
 
 
-def sdk_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
-    """The SDK's client for an address and a key, on the pool of this Trio run."""
+def _make_pool() -> openai.DefaultAsyncHttpxClient:
+    limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=KEEPALIVE_SECONDS)
+    return openai.DefaultAsyncHttpxClient(limits=limits)
+
+
+def _find_connections(made: openai.DefaultAsyncHttpxClient | None = None) -> _Connections:
+    """The connections of this Trio run; made now, out of the given pool, when there are none."""
     try:
-        connections = _connections.get()
+        return _connections.get()
     except LookupError:
-        limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100, keepalive_expiry=KEEPALIVE_SECONDS)
-        connections = _Connections(openai.DefaultAsyncHttpxClient(limits=limits))
+        connections = _Connections(made or _make_pool())
         _connections.set(connections)
         trio.lowlevel.spawn_system_task(_close_at_the_end, connections.http, name="OpenAI-compatible connections")
+        return connections
+
+
+def have_connections() -> bool:
+    try:
+        _connections.get()
+    except LookupError:
+        return False
+    return True
+
+
+async def load_connections() -> None:
+    """Make the pool in a thread, before anybody waits for it: the certificates alone hold a thread up for 20 to 130 ms."""
+    if not have_connections():
+        _find_connections(await trio.to_thread.run_sync(_make_pool, limiter=_loading))
+
+
+def sdk_client(base_url: str, key: str | None) -> openai.AsyncOpenAI:
+    """The SDK's client for an address and a key, on the pool of this Trio run."""
+    connections = _find_connections()
     client = connections.clients.get((base_url, key))
     if client is None:
         client = openai.AsyncOpenAI(
@@ -182,14 +207,15 @@ class Failure:
 
 
 @attrs.frozen
-class Part:
-    """One of the three parts as it appears in messages, and the code of its failures that have no code of their own."""
+class PartErrors:
+    """What the failures of one of the three parts are called."""
 
     noun: str
     """What it is called: chat, synthesis, recognition."""
     setting: str
     """Its name in the project file: chat, tts, stt."""
     failed: ErrorCode
+    """The code of those that have none of their own."""
     model: str
 
     def explain(self, exc: Exception) -> Failure:
@@ -291,7 +317,7 @@ class Patience:
 
 async def run_tries(
     once: Callable[[Patience], Awaitable[None]],
-    part: Part,
+    errors: PartErrors,
     seconds: float,
     *,
     adapt: Callable[[Exception], bool] = lambda exc: False,
@@ -310,12 +336,12 @@ async def run_tries(
         try:
             return await once(patience)
         except Silence as exc:
-            raise part.silent(seconds) from exc
+            raise errors.silent(seconds) from exc
         except (*SDK_FAILURES, BrokenAnswer) as exc:
             if not patience.started and adapt(exc):
                 continue
             tries += 1
-            failure = part.explain(exc)
+            failure = errors.explain(exc)
             too_late = trio.current_time() + failure.pause >= patience.deadline
             if patience.started or tries == TRIES or not failure.again or too_late:
                 raise failure.error from exc

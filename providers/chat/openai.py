@@ -47,10 +47,12 @@ from providers.compatible import (
     SDK_FAILURES,
     BrokenAnswer,
     Endpoint,
-    Part,
+    PartErrors,
     Patience,
     Silence,
     api_key,
+    have_connections,
+    load_connections,
     open_pump,
     pump_stream,
     read_configuration,
@@ -101,12 +103,19 @@ class OpenAIChatModel(ChatModel):
     def __attrs_post_init__(self) -> None:
         self.model = self._settings.model
 
+    @property
+    def is_ready(self) -> bool:
+        return have_connections()
+
+    async def load(self) -> None:
+        await load_connections()
+
     def open_stream(self, request: ChatRequest) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[ChatDelta]]:
         """Stream one completion. A failure ends the channel and is raised on leaving the context."""
         return open_pump(partial(self._stream, request), DELTAS, f"chat with {self.model}")
 
     async def _stream(self, request: ChatRequest, deltas: trio.MemorySendChannel[ChatDelta]) -> None:
-        part = Part("chat", "chat", ErrorCode.CHAT_FAILED, self.model)
+        errors = PartErrors("chat", "chat", ErrorCode.CHAT_FAILED, self.model)
         client = sdk_client(self._settings.base_url, self._key)
 
         async def once(patience: Patience) -> None:
@@ -138,7 +147,7 @@ class OpenAIChatModel(ChatModel):
             for delta in assembly.finish():
                 await deltas.send(delta)
 
-        await run_tries(once, part, self._settings.timeout_seconds, adapt=self._adapt)
+        await run_tries(once, errors, self._settings.timeout_seconds, adapt=self._adapt)
 
     def _parameters(self, request: ChatRequest) -> dict[str, Any]:
         settings = self._settings

@@ -23,9 +23,11 @@ from engine.protocol.wav import wav_bytes
 from providers.compatible import (
     BrokenAnswer,
     Endpoint,
-    Part,
+    PartErrors,
     Patience,
     api_key,
+    have_connections,
+    load_connections,
     read_configuration,
     request_headers,
     run_tries,
@@ -86,6 +88,13 @@ class OpenAIRecognizer(Recognizer):
     _settings: RecognitionConfiguration
     _key: str | None = attrs.field(repr=False)
     sample_rate: int = attrs.field(default=SAMPLE_RATE, init=False)
+
+    @property
+    def is_ready(self) -> bool:
+        return have_connections()
+
+    async def load(self) -> None:
+        await load_connections()
 
     async def run(
         self,
@@ -166,7 +175,7 @@ class OpenAIRecognizer(Recognizer):
     async def _transcribe(self, pcm: bytes) -> str:
         """The words of an utterance; "" for none."""
         settings = self._settings
-        part = Part("recognition", "stt", ErrorCode.RECOGNITION_FAILED, settings.model)
+        errors = PartErrors("recognition", "stt", ErrorCode.RECOGNITION_FAILED, settings.model)
         client = sdk_client(settings.base_url, self._key)
         file = wav_bytes(pcm.ljust(bytes_for_ms(SHORTEST_MS, self.sample_rate), b"\0"), self.sample_rate)
         text = ""
@@ -184,7 +193,7 @@ class OpenAIRecognizer(Recognizer):
                 )
             text = read_answer(answer)
 
-        await run_tries(once, part, settings.timeout_seconds)
+        await run_tries(once, errors, settings.timeout_seconds)
         return text
 
 

@@ -20,9 +20,11 @@ from engine.interfaces import Synthesizer, Voice
 from providers.compatible import (
     BrokenAnswer,
     Endpoint,
-    Part,
+    PartErrors,
     Patience,
     api_key,
+    have_connections,
+    load_connections,
     open_pump,
     pump_stream,
     read_configuration,
@@ -74,6 +76,13 @@ class OpenAISynthesizer(Synthesizer):
     def __attrs_post_init__(self) -> None:
         self.sample_rate = self._settings.sample_rate
 
+    @property
+    def is_ready(self) -> bool:
+        return have_connections()
+
+    async def load(self) -> None:
+        await load_connections()
+
     async def speak(self, text: str, voice: Voice, audio: trio.MemorySendChannel[bytes]) -> None:
         if not any(character.isalnum() for character in text):
             return  # there is nothing to say in an ellipsis or a smile, and endpoints refuse or hum
@@ -82,7 +91,7 @@ class OpenAISynthesizer(Synthesizer):
                 await audio.send(chunk)
 
     async def _stream(self, text: str, voice: Voice, chunks: trio.MemorySendChannel[bytes]) -> None:
-        part = Part("synthesis", "tts", ErrorCode.SYNTHESIS_FAILED, self._settings.model)
+        errors = PartErrors("synthesis", "tts", ErrorCode.SYNTHESIS_FAILED, self._settings.model)
         client = sdk_client(self._settings.base_url, self._key)
         settings = self._settings
 
@@ -112,7 +121,7 @@ class OpenAISynthesizer(Synthesizer):
             if not patience.started:
                 raise BrokenAnswer
 
-        await run_tries(once, part, settings.timeout_seconds)
+        await run_tries(once, errors, settings.timeout_seconds)
 
 
 # --- the bytes as they come ------------------------------------------------------------------------------------------

@@ -662,6 +662,18 @@ async def test_the_end_of_a_broken_stream_is_its_failure(server: OpenAIServer) -
 
 
 @pytest.mark.sockets
+async def test_it_can_be_made_ready_beforehand(server: OpenAIServer) -> None:
+    chat = model(server)
+    before = chat.is_ready
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(chat.load)
+        nursery.start_soon(model(server).load)
+    assert (before, chat.is_ready) == (False, True)
+    server.add(answer("ready"))
+    assert said(await ask(chat)) == "ready"
+
+
+@pytest.mark.sockets
 def test_no_connection_outlives_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     open_at_the_end = 0
     server = OpenAIServer()

@@ -76,8 +76,11 @@ class Line:
             await self.audio.send(item)
 
     async def take(self, count: int) -> list[RecognitionElement]:
+        taken: list[RecognitionElement] = []
         with trio.fail_after(PATIENCE):
-            return [await self.elements.receive() for _ in range(count)]
+            while len(taken) < count:
+                taken.append(await self.elements.receive())
+        return taken
 
     async def finish(self) -> list[RecognitionElement]:
         """The rest, after the audio has ended."""
