@@ -36,7 +36,7 @@ MAX_ROUNDS = 8
 MAX_PIECES = 256
 """Pieces waiting to be spoken. Speech is much slower than words, so a long answer waits here; the words wait behind it."""
 AUDIO_CHUNKS = 4
-NOT_ENDED = '{"status": "The user has gone on speaking: the conversation has not ended."}'
+NOT_ENDED = '{"status": "The goodbye was interrupted: the conversation has not ended."}'
 """What the model reads of a call that was to end the session when the goodbye was cut."""
 
 

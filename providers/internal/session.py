@@ -1,7 +1,7 @@
 """One Internal conversation (SPEC P8): inputs are answered in order; an interruption drops what is being said.
 
-Two tasks: one reads the session's inputs and always has time for an interruption; one answers, each answer in a cancel scope
-of its own.
+Two tasks: one reads the session's inputs and always has time for an interruption; one answers them. The answer itself is made in
+a task of its own, which may take its time to unwind when it was cut.
 """
 
 import logging
