@@ -370,6 +370,9 @@ class TurnPipeline(ConversationDriver):
 
     def _emit_end(self, end: ResponseEnd, turn_id: str) -> None:
         """The last of a completed response's speech is marked as such; any other response's run is closed as cut."""
+        if end.status is ResponseStatus.IDLE:
+            seconds = self.settings.idle_response_end_seconds
+            logger.warning("response %s was silent for %g s and was ended", end.response_id, seconds)
         if self.line.hearing.has_speech(end.response_id):
             rate = self.context.configuration.output_sample_rate
             if end.status is ResponseStatus.COMPLETED:
