@@ -17,8 +17,9 @@ from providers.local.voice_activity import CHUNK_MS
 SPEECH: Final = 0.5
 QUIET: Final = 0.35
 """Probabilities: from the first on a chunk is speech, below the second it is not; one between is what the last one was."""
-DETECTOR_LAG_MS: Final = 56
-"""Speech ends so much before the last chunk that the detector takes for it (mean of 40 utterances, 30-95 ms)."""
+DETECTOR_LAG_MS: Final = 85
+"""Speech ends so much before the end of the last chunk that the detector takes for it: the median of 70 utterances, of which
+four fifths lie between 57 and 147 ms."""
 PRE_ROLL_MS: Final = 320
 """What is kept from before the first chunk of speech. The detector needs up to 120 ms for a soft beginning."""
 PAUSE_MS: Final = 224
@@ -180,7 +181,8 @@ class Endpointer:
         events: list[EndpointEvent] = []
         if probability >= SPEECH or (probability >= QUIET and not self._quiet):
             self._again += 1
-            if self._again >= RESUMED_CHUNKS or self._quiet * CHUNK_MS <= WITHIN_WORD_MS:
+            is_same_word = not self._has_paused and self._quiet * CHUNK_MS <= WITHIN_WORD_MS
+            if is_same_word or self._again >= RESUMED_CHUNKS:
                 if self._has_paused:
                     events.append(SpeechResumed())
                 self._quiet = 0
@@ -213,6 +215,7 @@ class Endpointer:
 
     def _pause(self) -> list[EndpointEvent]:
         self._has_paused = True
+        self._again = 0
         return [SpeechPaused(self.utterance())]
 
     def _end(self, rest: bytes = b"", *, is_cut: bool = False) -> SpeechEnded:

@@ -54,7 +54,7 @@ def cut(model: bytes, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> by
                 if kind == _NODE:
                     nodes.append(_Node(inner, _strings(inner, _NODE_INPUT), _strings(inner, _NODE_OUTPUT)))
                 elif kind == _WEIGHT:
-                    weights[_strings(inner, _WEIGHT_NAME)[0]] = inner
+                    weights["".join(_strings(inner, _WEIGHT_NAME))] = inner
         elif field == _IR_VERSION:
             head += _varint(_IR_VERSION << 3 | _VARINT) + record
         elif field == _OPSETS:

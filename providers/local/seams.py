@@ -40,9 +40,9 @@ Wave = NDArray[np.float32]
 def plan(pitch: NDArray[np.float32], durations: Sequence[int]) -> list[int]:
     """Where the stretches begin and end, in steps: the first is where the first begins, the last where the last ends."""
     steps = len(pitch)
-    begin = max(0, durations[0] - LEAD_FRAMES) * FRAME_STEPS
-    end = max(steps - TAIL_FRAMES * FRAME_STEPS, begin + FRAME_STEPS)
-    cuts = [min(begin, steps - FRAME_STEPS)]
+    begin = min(max(0, durations[0] - LEAD_FRAMES) * FRAME_STEPS, steps - 1)
+    end = max(steps - TAIL_FRAMES * FRAME_STEPS, begin + 1)
+    cuts = [begin]
     length = float(FIRST_STEPS)
     while end - cuts[-1] > 1.5 * length:
         low, high = cuts[-1] + round(0.8 * length), cuts[-1] + round(1.25 * length)
@@ -70,14 +70,11 @@ class Joiner:
 
     def add(self, wave: Wave, start: int, *, is_last: bool) -> Wave:
         """`wave[start]` is the sample where the one before ends; unless it is the last, it ends `OVERLAP_STEPS` too late."""
-        begin = start
-        if len(self._held):
-            begin = start + _shift(self._held[:FADE_SAMPLES], wave, start)
-            fade = np.linspace(0, 1, FADE_SAMPLES, dtype=np.float32)
-            ready = wave[begin:].copy()
-            ready[:FADE_SAMPLES] += (self._held[:FADE_SAMPLES] - ready[:FADE_SAMPLES]) * (1 - fade)
-        else:
-            ready = wave[begin:]
+        tail = self._held[:FADE_SAMPLES]
+        begin = start + _shift(tail, wave, start) if len(tail) else start
+        ready = wave[begin:].copy()
+        fade = np.linspace(1, 0, min(len(tail), len(ready)), dtype=np.float32)
+        ready[: len(fade)] += (tail[: len(fade)] - ready[: len(fade)]) * fade
         kept = len(ready) if is_last else len(ready) - OVERLAP_STEPS * STEP_SAMPLES
         self._held = ready[kept:]
         return ready[:kept]

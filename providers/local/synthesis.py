@@ -153,7 +153,8 @@ class LocalSynthesizer(Synthesizer):
 
 
 def _phonemes(piece: str, engine: Kokoro, stop: Stop) -> list[str]:
-    return engine.phonemes(piece, stop)
+    stop.check()
+    return engine.phonemizer.phonemes(piece)
 
 
 def _begin(phonemes: str, voice: str, engine: Kokoro, stop: Stop) -> tuple[Speech, bytes]:
