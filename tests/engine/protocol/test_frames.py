@@ -274,10 +274,12 @@ def test_faults_are_found_where_wsproto_finds_them(pieces: list[bytes]) -> None:
             break
         ours.append(("fault", event.code) if isinstance(event, Fault) else event)
     theirs = wsproto_reads(data)
-    if ours == theirs:
+    if theirs and theirs[-1] == ("fault", INVALID_DATA):
+        # wsproto looks at the text of a message before its end; ours answers a ping or a close until then
+        assert ours[: len(theirs) - 1] == theirs[:-1]
         return
-    # the only difference allowed: a fault of another name at the same place, or one that is seen by one of both before
-    # the frame is complete
+    # otherwise the only difference allowed is a fault of another name at the same place, or one that only one of the two
+    # can tell before its frame is complete
     common = sum(one == other for one, other in zip(ours, theirs, strict=False))
     for item in [*ours[common:], *theirs[common:]]:
         assert isinstance(item, tuple)
