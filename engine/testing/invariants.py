@@ -91,6 +91,7 @@ class _Call:
 class _StreamRules:
     """One pass over a stream. A connection may hold several sessions; each begins anew."""
 
+    has_turns: bool = True
     violations: list[Violation] = attrs.field(factory=list[Violation])
     index: int = 0
     now: float = 0.0
@@ -158,6 +159,10 @@ class _StreamRules:
 
     def _take_of_turn(self, element: OutputElement) -> None:
         assert not isinstance(element, OutError | OutEvaluation)
+        if isinstance(element, OutSpeech):
+            self._check_frame(element)
+        if not self.has_turns:
+            return
         if isinstance(element, SpeechCut):
             response = self.responses.get(element.response_id)
             if response is None or not response.is_run_open:
@@ -230,11 +235,13 @@ class _StreamRules:
             self.broken("isLast", f"speech of response {speech.response_id} after its last")
         if speech.data and response.has_speech and not response.is_run_open:
             self.broken("barge-in", f"speech of response {speech.response_id} after it was cut")
-        if len(speech.data) % 2 or len(speech.data) / 2 * 1000 > MAX_FRAME_MS * speech.sample_rate:
-            self.broken("frames", f"a frame of {len(speech.data)} bytes at {speech.sample_rate} Hz")
         response.has_speech = response.has_speech or bool(speech.data)
         response.is_marked = speech.is_last
         response.is_run_open = not speech.is_last
+
+    def _check_frame(self, speech: OutSpeech) -> None:
+        if len(speech.data) % 2 or len(speech.data) / 2 * 1000 > MAX_FRAME_MS * speech.sample_rate:
+            self.broken("frames", f"a frame of {len(speech.data)} bytes at {speech.sample_rate} Hz")
 
     def _response(self, response_id: str, turn_id: str, turn: _Turn) -> _Response:
         response = self.responses.get(response_id)
@@ -298,8 +305,9 @@ class _StreamRules:
         self.open_turns.pop(command.turn_id, None)
 
 
-def check_stream(heard: Heard, *, is_over: bool = True) -> list[Violation]:
-    """What is wrong with a client's stream. `is_over`: it is complete, so that whatever was begun must have ended.
+def check_stream(heard: Heard, *, is_over: bool = True, has_turns: bool = True) -> list[Violation]:
+    """What is wrong with a client's stream. `is_over`: it is complete, so that whatever was begun must have ended. Without turns,
+    as with a model that speaks continuously, only the rules of sessions and frames hold.
 
     The rules: every response ends exactly once, with the status of what was sent, and nothing of it follows; after an interim
     comes nothing that was said before it; from there to the old turn's `exit` come only commands of the old turn, and after it
@@ -307,7 +315,7 @@ def check_stream(heard: Heard, *, is_over: bool = True) -> list[Violation]:
     interim that led to nothing has none; a tool call starts once and settles once; the last frame of speech is marked in a
     completed response and in no other; a session's last element is `session-end`.
     """
-    rules = _StreamRules()
+    rules = _StreamRules(has_turns)
     for rules.index, (rules.now, element) in enumerate(heard):
         rules.take(element)
     rules.index = len(heard)

@@ -157,6 +157,7 @@ class Stage:
     end: ConnectionEnd | None = None
     ended_at: float | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
+    """The connection has ended, and the client has heard all of it."""
 
     def vanish(self) -> None:
         """The client's socket is gone."""
@@ -209,17 +210,19 @@ async def open_stage(
         with stage.connection:
             stage.end = await run_connection(wishes, line, services, owner=owner)
         stage.ended_at = trio.current_time()
+        ended.set()
+
+    async def listen() -> None:
+        await stage.client.listen(seconds_per_element=seconds_per_element)
+        await ended.wait()
         stage.over.set()
 
+    ended = trio.Event()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connect, name="connection")
-        nursery.start_soon(_listen, stage.client, seconds_per_element, name="client")
+        nursery.start_soon(listen, name="client")
         await trio.testing.wait_all_tasks_blocked()
         try:
             yield stage
         finally:
             stage.connection.cancel(reason="the stage is closed")
-
-
-async def _listen(client: ScriptedClient, seconds_per_element: float) -> None:
-    await client.listen(seconds_per_element=seconds_per_element)

@@ -23,7 +23,7 @@ async def open_scene(*, seed: int = 0, store: FaultyStore | None = None, **parts
     async with open_stage(store=store, **parts) as stage:
         yield stage
     assert trio.lowlevel.current_statistics().tasks_living == before, "a task outlived its session"
-    require(judge(stage, store))
+    require(check_stream(stage.client.heard, has_turns=False) if parts.get("turnless") else judge(stage, store))
 
 
 def judge(stage: Stage, store: FaultyStore) -> list[Violation]:
