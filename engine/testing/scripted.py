@@ -106,17 +106,18 @@ class ScriptedSession(RealtimeSession):
         self._elements, self._start_tool = elements, start_tool
         task_status.started()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._wait_for_failure, name="scripted failure")
+            nursery.start_soon(self._wait_for_failure, nursery.cancel_scope, name="scripted failure")
             async for item in inputs:
                 self.received.append((trio.current_time(), item))
                 if self._react is not None:
                     self._react(self, item)
             nursery.cancel_scope.cancel(reason="the input has ended")
 
-    async def _wait_for_failure(self) -> None:
+    async def _wait_for_failure(self, session: trio.CancelScope) -> None:
         await self._broken.wait()
         if self._failure is not None:
             raise self._failure
+        session.cancel(reason="the provider has hung up")
 
     async def handle_instruction(self, instruction: RealtimeInstruction) -> None:
         await trio.lowlevel.checkpoint()
@@ -141,6 +142,10 @@ class ScriptedSession(RealtimeSession):
     def fail(self, error: Exception) -> None:
         """The provider dies."""
         self._failure = error
+        self._broken.set()
+
+    def hang_up(self) -> None:
+        """The provider closes the connection in good order: the session just returns."""
         self._broken.set()
 
     def of_type(self, *kinds: type) -> list[SessionInput]:

@@ -2,7 +2,7 @@
 
 import trio
 
-from engine.elements import OutError, OutSpeech, OutText, ResponseEnd, ResponseStatus, SpeechItem, Token
+from engine.elements import Interrupted, OutError, OutSpeech, OutText, ResponseEnd, ResponseStatus, SpeechItem, Token
 from engine.testing.scripted import answer, final, interim, speech
 from engine.testing.stage import Stage
 from tests.scenarios.support import open_scene
@@ -31,6 +31,9 @@ async def cut_in(stage: Stage, *, done_at_provider: bool) -> None:
 async def test_c01_nothing_of_the_cancelled_answer(autojump_clock: trio.testing.MockClock) -> None:
     async with open_scene() as stage:
         await cut_in(stage, done_at_provider=False)
+        assert stage.model.session.received == [(1.0, Interrupted("r1", "One moment. The", 1000))], (
+            "it is asked to cancel"
+        )
         assert all(time < 1.0 or e not in stage.client.spoken("r1") for time, e in stage.client.heard)
         texts = [e.text for e in stage.client.elements if isinstance(e, OutText) and e.response_id == "r2"]
         assert texts == ["Friday is free."]
