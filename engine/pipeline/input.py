@@ -76,25 +76,43 @@ class SessionInputs:
 
     async def run(self, take: TakeInput) -> None:
         """Take until the session's input ends."""
+        if not self.filters:
+            self.line.take_audio = self._take_audio
         try:
-            while True:
-                try:
-                    element: InputElement | None = await take()
-                except trio.EndOfChannel:
-                    break
-                if isinstance(element, InputAudio):
-                    element = self._shape(element)
-                for filter_ in self.filters:
-                    if element is None:
-                        break
-                    element = await filter_(element, self.context)
-                if element is not None:
-                    await self._take(element)
+            await self._work(take)
             tail = self._resampler.flush()
             if tail:
                 await self._send_audio(InputAudio(tail))
         except trio.BrokenResourceError:
             logger.debug("the model or the recognizer has gone; its own error says why")
+        finally:
+            self.line.take_audio = None
+
+    async def _work(self, take: TakeInput) -> None:
+        while True:
+            try:
+                element: InputElement | None = await take()
+            except trio.EndOfChannel:
+                break
+            if isinstance(element, InputAudio):
+                element = self._shape(element)
+            for filter_ in self.filters:
+                if element is None:
+                    break
+                element = await filter_(element, self.context)
+            if element is not None:
+                await self._take(element)
+
+    def _take_audio(self, audio: InputAudio) -> bool:
+        """Work off audio in the task of the door, while this one has nothing in hand. False when that cannot be done now."""
+        channel = self.recognizer_audio or self.model_inputs
+        state = channel.statistics()
+        if self.deaf or state.current_buffer_used >= state.max_buffer_size or not state.open_receive_channels:
+            return False
+        shaped = self._shape(audio)
+        if shaped is not None:
+            channel.send_nowait(shaped)
+        return True
 
     def _shape(self, audio: InputAudio) -> InputAudio | None:
         data = audio.data

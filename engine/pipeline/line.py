@@ -4,11 +4,13 @@ The door's reader puts what it received and its writer takes what to send; the s
 the outbox is synchronous: a session never waits for its client (DESIGN section 3, law 3).
 """
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import InputElement, OutputElement, SpeechCut
+from engine.elements import InputAudio, InputElement, OutputElement, SpeechCut
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
 from engine.protocol.outbox import Outbox
@@ -30,9 +32,16 @@ class ClientLine:
 
     inbox: Inbox
     outbox: Outbox
+    take_audio: Callable[[InputAudio], bool] | None = attrs.field(default=None, init=False)
+    """Set by a session that can work off audio in the door's task; False when it would have to wait.
+
+    It is asked only while the session has nothing in hand and nothing waits in the inbox, so the order stays what it was. Most
+    input is audio, and to wake a task for a frame costs several times what is to be done with it.
+    """
     _input_ended: bool = attrs.field(default=False, init=False)
     _output_ended: bool = attrs.field(default=False, init=False)
     _arrived: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Not set: the session has taken all there was and waits for more."""
     _room: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -44,6 +53,9 @@ class ClientLine:
 
     async def put_input(self, element: InputElement) -> None:
         """Hand in what was received; waits for room, and the caller bounds the wait."""
+        is_idle = not self._arrived.is_set()
+        if is_idle and self.take_audio is not None and isinstance(element, InputAudio) and self.take_audio(element):
+            return
         while not self.inbox.has_room(element):
             self._room = trio.Event()
             await self._room.wait()
