@@ -11,6 +11,7 @@ import trio.testing
 
 from engine.config import PipelineConfiguration, RealtimeProperties
 from engine.elements import (
+    InstructionType,
     Interrupted,
     JsonObject,
     MultimodalInteraction,
@@ -23,6 +24,7 @@ from engine.elements import (
     Token,
     ToolEvent,
     Transcript,
+    UserSpeech,
 )
 from engine.interfaces import (
     ChatDelta,
@@ -297,6 +299,21 @@ def make_context(
         environment=scripted_environment(),
         messages=messages,
     )
+
+
+# --- what it is fed ----------------------------------------------------------------------------------------------------
+
+
+def user(text: str) -> UserSpeech:
+    return UserSpeech(text, "Ears")
+
+
+def instruction(text: str, kind: InstructionType = InstructionType.INSTRUCTION) -> RealtimeInstruction:
+    return RealtimeInstruction(text, kind, id=text)
+
+
+def context_line(text: str) -> RealtimeInstruction:
+    return RealtimeInstruction(text, InstructionType.SUPPORTING_CONTEXT)
 
 
 # --- an engine around a session ---------------------------------------------------------------------------------------

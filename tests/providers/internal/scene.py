@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import EmotionalState, OutCommand, OutSpeech, OutText, SpeakingState
-from engine.interfaces import Context, PlanningManager, Role, SystemPrompt, ToolBox
+from engine.elements import EmotionalState, OutCommand, OutSpeech, OutText, RealtimeInstruction, SpeakingState
+from engine.interfaces import Context, Emit, PlanningManager, Role, SystemPrompt, ToolBox, TurnInput
 from engine.pipeline.line import open_line
 from engine.session.services import Services
 from engine.session.windowing import run_connection
@@ -189,3 +189,38 @@ async def open_scene(
     require(check_stream(scene.client.heard))
     require(check_turns(store.turns, scene.client.heard))
     require(check_memory(manager.contexts[-1].messages, store.turns))
+
+
+def joined(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Neighbouring lines of one role as one, without white space: the model's history has an answer in parts, before and after
+    its calls, and as it was written, not as it was cut into sentences."""
+    whole: list[tuple[str, str]] = []
+    for role, text in lines:
+        text = "".join(text.split())
+        if whole and whole[-1][0] == role:
+            whole[-1] = (role, whole[-1][1] + text)
+        else:
+            whole.append((role, text))
+    return whole
+
+
+@attrs.define(eq=False)
+class Planner(PlanningManager):
+    """After each turn it gives the instructions of the next plan, each after its delay."""
+
+    plans: list[Sequence[tuple[float, RealtimeInstruction]]]
+    cancelled: int = 0
+
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        plan = self.plans.pop(0) if self.plans else ()
+        try:
+            async with trio.open_nursery() as nursery:
+                for seconds, instruction in plan:
+                    nursery.start_soon(self._give, seconds, instruction, emit)
+        except BaseException:
+            self.cancelled += 1
+            raise
+
+    async def _give(self, seconds: float, instruction: RealtimeInstruction, emit: Emit) -> None:
+        await trio.sleep(seconds)
+        await emit(instruction)

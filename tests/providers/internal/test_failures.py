@@ -177,6 +177,15 @@ def test_a_part_is_made_once_for_each_configuration() -> None:
     assert again.chat is not sessions[0].chat
 
 
+def test_the_parts_that_can_be_loaded_beforehand_are_those_of_the_sessions() -> None:
+    chat, synthesizer = FakeChat([]), FakeSynthesizer()
+    model = internal_model(chat, synthesizer)
+    assert model.parts(internal_properties()) == (chat, synthesizer)
+    assert model.parts(RealtimeProperties(provider="Other")) == ()
+    session = model.process(make_context(), SystemPrompt(""), EmptyToolBox())
+    assert (session.chat, session.synthesizer) == (chat, synthesizer)
+
+
 def test_making_a_session_asks_nobody_for_anything() -> None:
     chat, synthesizer = FakeChat([]), FakeSynthesizer()
     internal_model(chat, synthesizer).process(make_context(), SystemPrompt(""), EmptyToolBox())

@@ -1,6 +1,5 @@
 """An Internal session by itself, through its channels: what it says to what, in which order and exactly when."""
 
-import pytest
 import trio
 import trio.testing
 
@@ -11,8 +10,6 @@ from engine.elements import (
     Image,
     InputAudio,
     InstructionType,
-    Interrupted,
-    OnInterruption,
     RealtimeCommand,
     RealtimeError,
     RealtimeInstruction,
@@ -23,7 +20,6 @@ from engine.elements import (
     Text,
     Token,
     Transcript,
-    UserSpeech,
 )
 from engine.errors import ErrorCode
 from engine.interfaces import (
@@ -34,34 +30,22 @@ from engine.interfaces import (
     TokenUsage,
     Voice,
 )
-from providers.internal.generation import MAX_ROUNDS
 from providers.internal.history import CONTEXTUAL_INSTRUCTIONS, KEPT_IMAGES
 from providers.internal.session import MAX_WAITING
 from tests.providers.internal.fakes import (
     FakeSynthesizer,
     FakeTool,
-    Script,
     call,
     clock,
+    context_line,
+    instruction,
     internal_properties,
     make_context,
     open_rig,
     said,
     tokens,
+    user,
 )
-
-
-def user(text: str) -> UserSpeech:
-    return UserSpeech(text, "Ears")
-
-
-def instruction(text: str, kind: InstructionType = InstructionType.INSTRUCTION) -> RealtimeInstruction:
-    return RealtimeInstruction(text, kind)
-
-
-def context_line(text: str) -> RealtimeInstruction:
-    return RealtimeInstruction(text, InstructionType.SUPPORTING_CONTEXT)
-
 
 # --- an answer --------------------------------------------------------------------------------------------------------
 
@@ -430,244 +414,6 @@ async def test_more_than_can_wait_is_left_out_and_said_so(autojump_clock: trio.t
         assert len(rig.ends) == MAX_WAITING + 1
 
 
-# --- tools ------------------------------------------------------------------------------------------------------------
-
-
-async def test_several_calls_are_answered_together_and_then_asked_once(autojump_clock: trio.testing.MockClock) -> None:
-    """Case C14."""
-    tools = [
-        FakeTool("brno", 0.5, "rain"),
-        FakeTool("praha", 0.9, failure=RuntimeError()),
-        FakeTool("plzen", 0.2, {"t": 3}),
-    ]
-    async with open_rig(
-        [call("brno", "c1"), call("praha", "c2"), call("plzen", "c3")], ["It rains."], tools=tools
-    ) as rig:
-        await rig.send(user("The weather?"))
-        await trio.sleep(5)
-        assert rig.chat.times == [0, 0.9]
-        assert said(rig.chat.requests[1]) == [
-            ("user", "The weather?"),
-            ("assistant", "[brno][praha][plzen]"),
-            ("tool", "rain"),
-            ("tool", '{"error": "Tool praha failed."}'),
-            ("tool", '{"t": 3}'),
-        ]
-        assert [m.tool_call_id for m in rig.chat.requests[1].messages if m.role == "tool"] == ["c1", "c2", "c3"]
-        assert len(rig.ends) == 1
-        assert {e.response_id for e in rig.ends} == {made.response_id for made in rig.started}
-
-
-async def test_words_go_on_being_spoken_while_a_tool_runs(autojump_clock: trio.testing.MockClock) -> None:
-    synthesizer = FakeSynthesizer(first_seconds=1.0)
-    async with open_rig(
-        ["Let me check.", call("lookup")], ["It is here."], tools=[FakeTool("lookup", 0.5)], synthesizer=synthesizer
-    ) as rig:
-        await rig.send(user("Where is it?"))
-        await trio.sleep(5)
-        assert rig.chat.times == [0, 0.5]
-        assert rig.synthesizer.spoken == [(0, "Let me check."), (1.0, "It is here.")]
-        assert rig.at(ResponseEnd) == [2.0]
-        assert [e for e in rig.elements if isinstance(e, Text)] == [
-            Text("Let me check.", "response-1", 0),
-            Text("It is here.", "response-1", 750),
-        ]
-
-
-async def test_a_model_that_repeats_its_call_ids_is_answered_each_time(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig(
-        [call("lookup", "call_0"), call("lookup", "call_0")],
-        [call("lookup", "call_0")],
-        ["Found."],
-        tools=[FakeTool("lookup", 0.1)],
-    ) as rig:
-        await rig.send(user("Look"))
-        await trio.sleep(5)
-        assert rig.texts == ["Found."]
-        assert len({made.call_id for made in rig.started}) == len(rig.started) == 3
-        assert rig.at(ResponseEnd) == [0.2]
-
-
-async def test_a_result_of_an_earlier_answer_is_not_taken_for_one_of_this(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A shielded call outlives its answer; what it gives must not end the wait of the next one, nor the session."""
-    shielded = FakeTool("save", 3.0, "saved", ends_session=True, on_interruption=OnInterruption.SHIELD)
-    async with open_rig(
-        [call("save", "c1")], [call("lookup", "c2")], ["Found."], tools=[shielded, FakeTool("lookup", 4.0, "here")]
-    ) as rig:
-        await rig.send(user("Save it"))
-        await trio.sleep(1)
-        await rig.interrupt()
-        await rig.send(user("Where is it?"))
-        await trio.sleep(10)
-        assert rig.chat.times == [0, 1, 5]
-        assert said(rig.chat.requests[2]) == [
-            ("user", "Save it"),
-            ("assistant", "[save]"),
-            ("tool", "saved"),
-            ("user", "Where is it?"),
-            ("assistant", "[lookup]"),
-            ("tool", "here"),
-        ]
-        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
-
-
-async def test_a_result_that_comes_late_is_context_for_what_comes_next(autojump_clock: trio.testing.MockClock) -> None:
-    slow = FakeTool("order", 3.0, "ordered", on_interruption=OnInterruption.CONTINUE)
-    async with open_rig(["Wait.", call("order", "c1")], ["Yes?"], ["It is ordered."], tools=[slow]) as rig:
-        await rig.send(user("Order it"))
-        await trio.sleep(1)
-        await rig.interrupt()
-        await rig.send(user("And?"))
-        await trio.sleep(1)
-        [_, second] = rig.chat.requests
-        assert "still running" in next(message.text for message in second.messages if message.role == "tool")
-        await trio.sleep(3)
-        assert len(rig.chat.requests) == 2
-        await rig.send(user("Now?"))
-        await trio.sleep(1)
-        assert said(rig.chat.requests[2])[0] == ("system", "The tool order has finished. Its result: ordered")
-        assert ("tool", "ordered") in said(rig.chat.requests[2])
-
-
-async def test_a_call_of_a_response_that_is_over_for_the_engine_ends_the_answer(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """The engine gave the response up as idle: it refuses the call as interrupted, and no interruption follows."""
-    async with open_rig([25.0, call("lookup", "c1")], ["Yes."], tools=[FakeTool("lookup")]) as rig:
-        await rig.send(user("Look"))
-        await trio.sleep(20)
-        rig.ended.add("response-1")
-        await trio.sleep(10)
-        assert len(rig.chat.requests) == 1
-        assert rig.ends == [ResponseEnd("response-1", ResponseStatus.INCOMPLETE)]
-        await rig.send(user("Still there?"))
-        await trio.sleep(1)
-        assert rig.texts == ["Yes."]
-
-
-async def test_a_model_that_calls_tools_without_end_is_stopped(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig([call("lookup")], tools=[FakeTool("lookup", 0.1)]) as rig:
-        await rig.send(user("Look"))
-        await trio.sleep(10)
-        assert len(rig.chat.requests) == MAX_ROUNDS
-        assert rig.at(ResponseEnd) == [0.8]
-        assert rig.ends == [ResponseEnd("response-1", ResponseStatus.INCOMPLETE)]
-        [error] = [e for e in rig.elements if isinstance(e, RealtimeError)]
-        assert (error.code, error.recoverable) == (ErrorCode.CHAT_FAILED, True)
-        rig.chat.scripts = [["Sorry."]]
-        await rig.send(user("Well?"))
-        await trio.sleep(1)
-        assert rig.texts == ["Sorry."]
-
-
-async def test_calls_of_an_answer_that_was_cut_by_its_length_are_run_all_the_same(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig([call("lookup"), ChatFinished(complete=False)], ["Done."], tools=[FakeTool("lookup")]) as rig:
-        await rig.send(user("Look"))
-        await trio.sleep(1)
-        assert rig.ends == [ResponseEnd("response-1", ResponseStatus.COMPLETED)]
-
-
-# --- the end of the session -------------------------------------------------------------------------------------------
-
-FINISH = FakeTool("finish_session", 0.5, "The conversation ends now.", ends_session=True)
-
-
-async def test_a_goodbye_before_the_call_is_the_only_one(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig(["Goodbye, then."], ["Bye.", call("finish_session")], tools=[FINISH]) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(1)
-        await rig.send(user("Bye, really"))
-        await trio.sleep(3)
-        assert len(rig.chat.requests) == 2
-        assert rig.texts == ["Goodbye, then.", "Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-2")]
-        assert rig.at(RealtimeCommand) == [1.5]
-
-
-async def test_a_goodbye_may_come_after_the_call(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig([call("finish_session")], ["Bye."], tools=[FINISH]) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(3)
-        assert rig.texts == ["Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
-        assert len([e for e in rig.elements if isinstance(e, RealtimeCommand)]) == 1
-
-
-async def test_words_before_another_call_are_no_goodbye(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig(
-        ["Let me save that.", call("save")],
-        [call("finish_session")],
-        ["Saved. Bye."],
-        tools=[FINISH, FakeTool("save")],
-    ) as rig:
-        await rig.send(user("Save it, and bye"))
-        await trio.sleep(3)
-        assert rig.texts == ["Let me save that.", "Saved.", "Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
-
-
-async def test_a_model_that_only_calls_finish_session_is_asked_for_a_goodbye_once(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig([call("finish_session")], tools=[FINISH]) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(10)
-        assert len(rig.chat.requests) == 2
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
-
-
-@pytest.mark.parametrize("at", [0.2, 0.6, 1.0])
-async def test_an_interruption_of_the_goodbye_keeps_the_session(
-    autojump_clock: trio.testing.MockClock, at: float
-) -> None:
-    """Before the tool has run, while the goodbye is made, before its speech is."""
-    synthesizer = FakeSynthesizer(first_seconds=2.0)
-    async with open_rig(
-        [call("finish_session", "c1")], tokens("Bye now.", 0.2), tools=[FINISH], synthesizer=synthesizer
-    ) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(at)
-        await rig.interrupt()
-        rig.chat.scripts = [["Of course."]]
-        await rig.send(user("Wait, one more thing"))
-        await trio.sleep(10)
-        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
-        assert rig.texts[-1] == "Of course."
-        [result] = [m.text for m in rig.chat.requests[-1].messages if m.role == "tool"]
-        assert ("interrupted" if at == 0.2 else "has not ended") in result
-
-
-async def test_a_call_that_was_interrupted_beside_finish_session_keeps_the_session(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """The engine settles the slow call as interrupted before it tells of the interruption."""
-    async with open_rig(
-        ["Bye.", call("finish_session"), call("slow")], ["Yes?"], tools=[FINISH, FakeTool("slow", 5.0)]
-    ) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(2)
-        rig.tools.interrupt()
-        await trio.testing.wait_all_tasks_blocked()
-        await rig.interrupt()
-        await rig.send(user("Wait"))
-        await trio.sleep(3)
-        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
-        assert len(rig.chat.requests) == 2
-
-
-async def test_a_failed_finish_session_ends_nothing(autojump_clock: trio.testing.MockClock) -> None:
-    failing = FakeTool("finish_session", 0.1, failure=RuntimeError(), ends_session=True)
-    async with open_rig(["Bye.", call("finish_session")], ["It seems I cannot."], tools=[failing]) as rig:
-        await rig.send(user("Bye"))
-        await trio.sleep(3)
-        assert rig.texts == ["Bye.", "It seems I cannot."]
-        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
-
-
 # --- the end of the inputs --------------------------------------------------------------------------------------------
 
 
@@ -725,175 +471,3 @@ async def test_nothing_is_left_of_a_session_that_is_cancelled(autojump_clock: tr
         await rig.send(user("Look"), user("Look again"))
         await trio.sleep(0.3)
     assert clock() == 0.5
-
-
-# --- interruptions ----------------------------------------------------------------------------------------------------
-
-
-async def test_an_interruption_of_nothing_changes_nothing(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig(["Yes."]) as rig:
-        await rig.send(Interrupted(), Interrupted("response-9", "never", 3), user("Well?"))
-        await trio.sleep(1)
-        assert rig.texts == ["Yes."]
-
-
-async def test_what_was_said_and_not_answered_stays_in_the_conversation(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """A line that waits is dropped by an interruption: it will not be answered, but the model knows that it was said."""
-    async with open_rig(tokens("One two three four.", 0.5), ["Fine."]) as rig:
-        await rig.send(user("Book a table"), Image(b"1", "image/png"), user("for nine"))
-        await trio.sleep(0.7)
-        await rig.interrupt()
-        await rig.send(user("on Friday"))
-        await trio.sleep(5)
-        assert said(rig.chat.requests[1]) == [
-            ("user", "Book a table"),
-            ("user", "for nine"),
-            ("user", "on Friday"),
-        ]
-        assert [len(message.images) for message in rig.chat.requests[1].messages] == [0, 0, 1, 0]
-        assert [e.text for e in rig.elements if isinstance(e, Transcript)] == ["Book a table", "on Friday"]
-
-
-async def test_an_answer_does_not_wait_for_the_one_before_to_be_unwound(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig(tokens("One two three four.", 0.5), ["Fine."], unwind_seconds=1.0) as rig:
-        await rig.send(user("Count"))
-        await trio.sleep(0.7)
-        await rig.interrupt()
-        await rig.send(user("Go on"))
-        await trio.sleep(0.1)
-        assert rig.at(ResponseEnd) == [0.7]
-        assert rig.chat.times == [0, 0.7]
-        assert "Fine." in [e.text for e in rig.elements if isinstance(e, Token)]
-
-
-async def test_a_second_interruption_leaves_what_was_heard_before_the_first(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig(["One two three four. Five", 9.0], ["Fine."], unwind_seconds=1.0) as rig:
-        await rig.send(user("Count"))
-        await trio.sleep(0.5)
-        await rig.interrupt()
-        await trio.sleep(0.1)
-        await rig.send(Interrupted())
-        await trio.sleep(0.1)
-        await rig.send(user("Go on"))
-        await trio.sleep(5)
-        assert said(rig.chat.requests[1]) == [("user", "Count"), ("assistant", "One two"), ("user", "Go on")]
-
-
-async def test_speech_that_is_still_being_played_is_cut_in_the_history(autojump_clock: trio.testing.MockClock) -> None:
-    async with open_rig(["One two three four. Five six."], ["Fine."]) as rig:
-        await rig.send(user("Count"))
-        await trio.sleep(1.25)
-        assert len(rig.ends) == 1
-        await rig.interrupt()
-        await rig.send(user("Go on"))
-        await trio.sleep(1)
-        assert said(rig.chat.requests[1]) == [
-            ("user", "Count"),
-            ("assistant", "One two three four. Five"),
-            ("user", "Go on"),
-        ]
-        assert len(rig.ends) == 2
-
-
-async def test_what_would_have_been_heard_after_a_cut_response_was_not_heard(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig(["One two three four."], ["Five six seven."], ["Fine."]) as rig:
-        await rig.send(user("Count"))
-        await rig.instruct(instruction("Count on."))
-        await trio.sleep(0.5)
-        assert len(rig.ends) == 2
-        interruption = await rig.interrupt()
-        assert interruption == Interrupted("response-1", "One two", 500)
-        await rig.send(user("Stop"))
-        await trio.sleep(1)
-        assert said(rig.chat.requests[2]) == [
-            ("user", "Count"),
-            ("assistant", "One two"),
-            ("system", "Instruction: Count on."),
-            ("user", "Stop"),
-        ]
-
-
-@pytest.mark.parametrize("step", range(45))
-async def test_an_interruption_at_any_time_of_an_answer_with_tools_and_speech(
-    autojump_clock: trio.testing.MockClock, step: int
-) -> None:
-    """Two rounds, two calls, speech under way: nothing follows but the cancelled end, and the history is what was heard."""
-    tools = [FakeTool("stock", 0.4, "3 left"), FakeTool("price", 0.7, "9 crowns")]
-    script: list[Script] = [
-        [*tokens("Let me have a look, it will take a moment.", 0.05), call("stock", "c1"), call("price", "c2")],
-        tokens("There are three left. Each costs nine crowns.", 0.05),
-    ]
-    async with open_rig(*script, tools=tools, synthesizer=FakeSynthesizer(first_seconds=0.1)) as rig:
-        await rig.send(user("Is it in stock?"))
-        await trio.sleep(step * 0.05)
-        await trio.testing.wait_all_tasks_blocked()
-        before, was_over = len(rig.elements), bool(rig.ends)
-        interruption = await rig.interrupt()
-        await trio.testing.wait_all_tasks_blocked()
-        after = rig.elements[before:]
-        assert after == ([] if was_over else [ResponseEnd("response-1", ResponseStatus.CANCELLED, is_synthetic=True)])
-        assert rig.chat.open_streams == 0
-        assert rig.synthesizer.speaking == 0
-        started = len(rig.started)
-        asked = len(rig.chat.requests)
-        await trio.sleep(3)
-        assert len(rig.elements) == before + len(after)
-        assert (len(rig.started), len(rig.chat.requests)) == (started, asked)
-        rig.chat.scripts = [["All right."]]
-        await rig.send(user("Never mind"))
-        await trio.sleep(3)
-        heard = " ".join(
-            message.text for message in rig.chat.requests[-1].messages if message.role == "assistant" and message.text
-        )
-        assert heard == interruption.heard_text
-        if started:
-            calls = [m for m in rig.chat.requests[-1].messages if m.tool_calls]
-            assert [made.call_id for m in calls for made in m.tool_calls] == ["c1", "c2"]
-        assert rig.elements[-1] == ResponseEnd("response-2")
-        assert rig.texts[-1] == "All right."
-
-
-async def test_a_tool_is_not_started_by_an_answer_that_is_cut_as_its_stream_ends(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    async with open_rig(
-        ["Wait. ", call("order", "c1")], ["Fine."], tools=[FakeTool("order")], unwind_seconds=0.5
-    ) as rig:
-        await rig.send(user("Order it"))
-        await trio.sleep(0.2)
-        await rig.interrupt()
-        await trio.sleep(1)
-        assert rig.started == []
-        assert rig.ends == [ResponseEnd("response-1", ResponseStatus.CANCELLED, is_synthetic=True)]
-        await rig.send(user("No"))
-        await trio.sleep(1)
-        assert said(rig.chat.requests[1]) == [("user", "Order it"), ("user", "No")]
-
-
-@pytest.mark.parametrize("hops", range(16))
-async def test_an_interruption_together_with_the_end_of_the_stream(
-    autojump_clock: trio.testing.MockClock, hops: int
-) -> None:
-    """Both happen in the same moment, a few steps of the scheduler apart."""
-    async with open_rig([1.0, "Wait. ", call("order", "c1")], ["Fine."], tools=[FakeTool("order", 1.0)]) as rig:
-        await rig.send(user("Order it"))
-        await trio.sleep(1.0)
-        for _ in range(hops):
-            await trio.lowlevel.checkpoint()
-        await rig.interrupt()
-        await trio.testing.wait_all_tasks_blocked()
-        assert rig.ends == [ResponseEnd("response-1", ResponseStatus.CANCELLED, is_synthetic=True)]
-        assert isinstance(rig.elements[-1], ResponseEnd)
-        rig.chat.scripts = [["Fine."]]
-        await rig.send(user("No"))
-        await trio.sleep(3)
-        assert len([message for message in rig.chat.requests[-1].messages if message.role == "assistant"]) <= 1
-        assert rig.texts[-1] == "Fine."
