@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import trio
 
@@ -29,6 +29,16 @@ DEFAULT_PORT = 8080
 PREFIX = "SOUFFLEUR_"
 
 logger = logging.getLogger("souffleur")
+
+
+def run_command() -> NoReturn:
+    """The installed command. It leaves without the interpreter's tear-down: by now everything is closed and saved, and a native
+    engine may still be at work in a thread that was given up, which the tear-down would crash."""
+    code = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,33 +144,46 @@ def _serve(options: argparse.Namespace) -> int:
     return DONE
 
 
-async def serve(host: str, port: int, projects: Sequence[Path], store: str, *, quiet: bool = False) -> None:
-    """Serve until SIGINT or SIGTERM, then end gracefully.
+async def serve(host: str, port: int, projects: Sequence[Path], store: str) -> None:
+    """Serve until SIGINT or SIGTERM, then end gracefully; a second signal ends it at once, with everything saved.
 
     Raises:
         ConfigurationError: a port, file, store or component is not as it has to be.
     """
     from engine.transport.app import create_app
-    from engine.transport.server import open_listeners, run_server
+    from engine.transport.server import BoundAddress, open_listeners, run_server
 
     settings = Settings()
     listeners = await open_listeners(host, port)  # first: a port that is taken is told before anything is opened
     async with open_services(projects=projects, store=store, settings=settings) as services:
         loader = PartLoader(services)
-        app = create_app(services, readiness=loader.readiness)
+        app = create_app(
+            services,
+            readiness=loader.readiness,
+            allowed_hosts=settings.allowed_hosts,
+            allowed_origins=settings.allowed_origins,
+        )
+        serving, hurry = trio.CancelScope(), trio.Event()
+
+        async def serve_until_stopped(*, task_status: trio.TaskStatus[BoundAddress]) -> None:
+            with serving:
+                await run_server(
+                    app, host, port, settings=settings, listeners=listeners, hurry=hurry, task_status=task_status
+                )
+            nursery.cancel_scope.cancel(reason="the server has stopped")
+
         async with trio.open_nursery() as nursery:
-            address = await nursery.start(
-                partial(run_server, app, host, port, settings=settings, listeners=listeners), name="server"
-            )
-            nursery.start_soon(loader.run, name="loading parts")
-            _settle_down()
-            if not quiet:
-                print(f"listening on {address.url}", flush=True)
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                async for number in signals:
-                    logger.info("stopping on %s", signal.Signals(number).name)
-                    break
-            nursery.cancel_scope.cancel(reason="the server was asked to stop")
+                address = await nursery.start(serve_until_stopped, name="server")
+                nursery.start_soon(loader.run, name="loading parts")
+                _settle_down()
+                print(f"listening on {address.url}", flush=True)
+                async for _ in signals:
+                    if serving.cancel_called:
+                        hurry.set()
+                    elif app.connections:
+                        print("stopping; conversations may finish (once more to end them now)", file=sys.stderr)
+                    serving.cancel(reason="the server was asked to stop")
 
 
 def _settle_down() -> None:
@@ -220,4 +243,4 @@ def _check(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command()

@@ -153,6 +153,10 @@ class Settings(BaseSettings):
     """Time between pings, and the time a silent peer then has (L23)."""
     max_sessions: int = Field(default=200, ge=1)
     """Sessions a process admits; more get 503 or 1013."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names this server is reached by besides its own addresses: those of a proxy in front of it."""
+    allowed_origins: tuple[str, ...] = ()
+    """Origins whose pages may talk to it, such as https://example.com; its own pages always may."""
     allowed_setup_names: tuple[str, ...] = ()
     """Setups this deployment accepts; empty accepts all that are known (L2)."""
 

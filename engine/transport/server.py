@@ -83,6 +83,7 @@ async def run_server(
     settings: Settings,
     listeners: Sequence[trio.SocketListener] | None = None,
     graceful_seconds: float | None = None,
+    hurry: trio.Event | None = None,
     task_status: trio.TaskStatus[BoundAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve until cancelled; reports the address once connections are accepted.
@@ -91,6 +92,8 @@ async def run_server(
     `graceful_seconds` is how long running connections may go on after the cancellation; None is what a session that is
     ending needs.
 
+    `hurry`, once it is set, ends the grace time: sessions are then cut, and saved.
+
     Raises:
         ConfigurationError: see `open_listeners`.
     """
@@ -98,6 +101,8 @@ async def run_server(
     bound_host, bound_port = listeners[0].socket.getsockname()[:2]
     loopback_only = all(is_loopback(listener.socket.getsockname()[0]) for listener in listeners)
     server = Server(app, settings, loopback_only=loopback_only)
+    if hurry is not None:
+        server.hurry = hurry
     if graceful_seconds is None:
         graceful_seconds = settings.session_end_timeout_seconds + settings.cleanup_seconds
     async with trio.open_nursery() as nursery:
@@ -118,6 +123,8 @@ class Server:
         self._context = WorkerContext(None)
         self._state = {LOOPBACK_STATE: loopback_only}
         self._stopping = trio.Event()
+        self.hurry = trio.Event()
+        """Set by who cannot wait for the grace time."""
 
     def stop(self) -> None:
         """Let the connections finish; from now on they have the grace time."""
@@ -128,13 +135,20 @@ class Server:
     ) -> None:
         """Own the nursery of the connections, which nothing but the end of the grace time cancels."""
         with trio.CancelScope(shield=True) as scope:
-            async with trio.open_nursery() as connections:
-                task_status.started(connections)
-                await self._stopping.wait()
-                await self._context.terminated.set()  # hypercorn closes what is idle, and what becomes it
-                scope.deadline = trio.current_time() + graceful_seconds
+            async with trio.open_nursery() as watching:
+                watching.start_soon(self._cut_short, scope, name="hurry")
+                async with trio.open_nursery() as connections:
+                    task_status.started(connections)
+                    await self._stopping.wait()
+                    await self._context.terminated.set()  # hypercorn closes what is idle, and what becomes it
+                    scope.deadline = trio.current_time() + graceful_seconds
+                watching.cancel_scope.cancel(reason="every connection has ended")
         if scope.cancelled_caught:
-            logger.warning("some connections had to be cut after %g s", graceful_seconds)
+            logger.warning("some connections had to be cut")
+
+    async def _cut_short(self, connections: trio.CancelScope) -> None:
+        await self.hurry.wait()
+        connections.cancel(reason="the grace time was cut short")
 
     async def handle_socket(self, stream: trio.SocketStream) -> None:
         try:
