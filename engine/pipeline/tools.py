@@ -30,7 +30,7 @@ from engine.interfaces import (
     ToolResult,
     ToolSettled,
 )
-from engine.protocol.tool_arguments import parse_arguments
+from engine.protocol.tool_arguments import is_too_deep, parse_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -207,8 +207,16 @@ def _settled(
 
 
 def _output_text(output: Any) -> str:
-    """What the model reads: a text as it is, anything else as JSON."""
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, allow_nan=False)
+    """What the model reads: a text as it is, anything else as JSON.
+
+    Raises:
+        TypeError, ValueError: it is not JSON, or none that could be sent and stored.
+    """
+    if is_too_deep(output):
+        raise ValueError("nested too deeply")
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, allow_nan=False)
+    text.encode()
+    return text
 
 
 def _error_text(error: str) -> str:

@@ -31,12 +31,7 @@ class TurnWriter:
         """Queue a turn; the event is set when it is durable. A turn written again replaces what was written of it."""
         self._unsaved = [other for other in self._unsaved if other.id != turn.id]
         if len(self._unsaved) >= MAX_UNSAVED:
-            given_up = self._unsaved.pop(0)
-            self._saved.pop(given_up.id, None)
-            self.lost += 1
-            logger.error(
-                "turn %s of session %s was given up: the store has failed too long", given_up.id, given_up.session_id
-            )
+            self._give_up(self._unsaved[0], "the store has failed too long")
         self._unsaved.append(turn)
         event = self._saved.setdefault(turn.id, trio.Event())
         self._work.set()
@@ -83,14 +78,42 @@ class TurnWriter:
     async def _write(self) -> bool:
         batch = list(self._unsaved)
         try:
-            await self.store.append_turns(batch)
+            try:
+                await self.store.append_turns(batch)
+            except StoreError:
+                raise
+            except Exception:
+                logger.exception("%d turns could not be written as they are; each is tried alone", len(batch))
+                await self._write_singly(batch)
+            else:
+                self._written(batch)
         except StoreError as exc:
             logger.warning("%d turns could not be saved and will be tried again: %s", len(batch), exc)
             return False
-        for turn in batch:
+        return True
+
+    async def _write_singly(self, turns: list[TurnDocument]) -> None:
+        """One that no store can take must not hold up the others for ever: it is given up, and reported."""
+        for turn in turns:
+            try:
+                await self.store.append_turns([turn])
+            except StoreError:
+                raise
+            except Exception:
+                self._give_up(turn, "it cannot be stored")
+            else:
+                self._written([turn])
+
+    def _written(self, turns: list[TurnDocument]) -> None:
+        for turn in turns:
             if any(other is turn for other in self._unsaved):  # it was not put again, corrected, in the meantime
                 self._unsaved.remove(turn)
                 event = self._saved.pop(turn.id, None)
                 if event is not None:
                     event.set()
-        return True
+
+    def _give_up(self, turn: TurnDocument, reason: str) -> None:
+        self._unsaved = [other for other in self._unsaved if other is not turn]
+        self._saved.pop(turn.id, None)
+        self.lost += 1
+        logger.error("turn %s of session %s was given up: %s", turn.id, turn.session_id, reason)
