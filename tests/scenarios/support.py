@@ -1,6 +1,7 @@
 """What the scenario tests share: a stage that is judged by every invariant when it is closed."""
 
 from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,23 +20,26 @@ async def open_scene(*, seed: int = 0, store: FaultyStore | None = None, **parts
     that was said and stored must then keep the rules. `parts` are those of `open_stage`."""
     seed_schedule(seed)
     store = store or FaultyStore()
+    earlier = {turn.id for turn in store.turns}
     before = trio.lowlevel.current_statistics().tasks_living
     async with open_stage(store=store, **parts) as stage:
         yield stage
     assert trio.lowlevel.current_statistics().tasks_living == before, "a task outlived its session"
-    require(check_stream(stage.client.heard, has_turns=False) if parts.get("turnless") else judge(stage, store))
+    require(
+        check_stream(stage.client.heard, has_turns=False) if parts.get("turnless") else judge(stage, store, earlier)
+    )
 
 
-def judge(stage: Stage, store: FaultyStore) -> list[Violation]:
-    """Everything that is wrong with what was said, stored and remembered on a stage that is closed."""
+def judge(stage: Stage, store: FaultyStore, earlier: AbstractSet[str] = frozenset()) -> list[Violation]:
+    """Everything that is wrong with what was said, stored and remembered on a stage that is closed; `earlier` are the turns that
+    were stored before."""
     heard = stage.client.heard
     violations = check_stream(heard)
-    earlier: set[str] = set()
     for context, part in zip(stage.manager.contexts, sessions_of(heard), strict=False):
         turns = [turn for turn in store.turns if turn.session_id == context.session.id]
         violations += check_turns([turn for turn in turns if turn.id not in earlier], part)
         violations += check_memory(context.messages, turns)
-        earlier |= {turn.id for turn in turns}
+        earlier = earlier | {turn.id for turn in turns}
     return violations
 
 
