@@ -183,7 +183,11 @@ class Text:
 
 @attrs.frozen
 class SpeechItem:
-    """A chunk of a response's speech: PCM16 mono at `sample_rate` Hz, any length."""
+    """A chunk of a response's speech: PCM16 mono at `sample_rate` Hz, any length.
+
+    `text` is what begins to be spoken with it, when the session knows: a clause or a sentence. It tells what was heard to the
+    word (law 5) and is not shown; sentences are shown as `Text`.
+    """
 
     data: bytes
     sample_rate: int
@@ -192,6 +196,7 @@ class SpeechItem:
     is_last: bool = False
     visemes: tuple[Mapping[str, Any], ...] = ()
     blend_shape_weights: tuple[Mapping[str, Any], ...] = ()
+    text: str = ""
 
 
 class ResponseStatus(StrEnum):
@@ -248,10 +253,14 @@ class RealtimeDelegation:
 
 @attrs.frozen
 class RealtimeCommand:
-    """An out-of-band event with a name and parameters, mapped one to one onto a client command (E4)."""
+    """An out-of-band event with a name and parameters, mapped one to one onto a client command (E4).
+
+    `response_id` names the response it belongs to, when it does: a command of a cancelled one is dropped with it.
+    """
 
     name: str
     parameters: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    response_id: str = ""
 
 
 @attrs.frozen
@@ -386,7 +395,8 @@ class OutText:
 class OutSpeech:
     """PCM16 mono at the connection's output rate, whole samples, at most 100 ms; the door encodes it.
 
-    `is_last` comes once per completed response, never on a cancelled one; it may come with no data.
+    `is_last` comes once per completed response, never on a cancelled one; it may come with no data. `text` is as in
+    `SpeechItem`, for the engine's own use.
     """
 
     data: bytes
@@ -396,6 +406,7 @@ class OutSpeech:
     is_last: bool = False
     visemes: tuple[Mapping[str, Any], ...] = ()
     blend_shape_weights: tuple[Mapping[str, Any], ...] = ()
+    text: str = ""
 
 
 @attrs.frozen

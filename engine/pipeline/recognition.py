@@ -8,7 +8,7 @@ import logging
 import attrs
 import trio
 
-from engine.elements import EmotionalState, InputAudio, Partial, SpeakingState, Transcript, UserSpeech
+from engine.elements import EmotionalState, InputAudio, Partial, Transcript, UserSpeech
 from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import RecognitionElement, Recognizer, RecognizerInput, SessionInput
 from engine.pipeline.driver import ConversationDriver
@@ -32,12 +32,8 @@ class Recognition:
     recognizer: Recognizer
     turns: ConversationDriver
     model_inputs: trio.MemorySendChannel[SessionInput]
-    lapse_seconds: float
-    _normalizer: TranscriptNormalizer = attrs.field(init=False)
+    _normalizer: TranscriptNormalizer = attrs.field(factory=TranscriptNormalizer, init=False)
     _audio_has_ended: bool = attrs.field(default=False, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._normalizer = TranscriptNormalizer(self.lapse_seconds)
 
     async def run(
         self,
@@ -100,17 +96,11 @@ class Recognition:
                     return  # the recognizer has ended; its own error, if any, says why
 
     async def _take(self, element: RecognitionElement) -> None:
-        now = trio.current_time()
         match element:
             case Transcript():
-                for transcript in self._normalizer.receive(element, now):
+                for transcript in self._normalizer.receive(element):
                     await self._pass_on(transcript)
-            case Partial():
-                self._normalizer.sign(now)
-                self.turns.receive(element)
-            case EmotionalState(state=state):
-                if state is SpeakingState.USER_NOT_SPEAKING:
-                    self._normalizer.sign(now)
+            case Partial() | EmotionalState():
                 self.turns.receive(element)
 
     async def _pass_on(self, transcript: Transcript) -> None:

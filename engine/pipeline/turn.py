@@ -354,7 +354,7 @@ class TurnPipeline(ConversationDriver):
                 self.line.put_output(to_output(element, turn_id))
 
     def _emit_speech(self, item: SpeechItem, turn_id: str) -> None:
-        visemes, weights = item.visemes, item.blend_shape_weights
+        visemes, weights, text = item.visemes, item.blend_shape_weights, item.text
         for frame in self._speech.feed(item.data, item.sample_rate, item.response_id):
             self._put_speech(
                 OutSpeech(
@@ -364,9 +364,12 @@ class TurnPipeline(ConversationDriver):
                     item.response_id,
                     visemes=visemes,
                     blend_shape_weights=weights,
+                    text=text,
                 )
             )
-            visemes, weights = (), ()
+            visemes, weights, text = (), (), ""
+        if text:  # there is no sound in it, or none yet
+            self.line.hearing.speech_queued(item.response_id, 0.0, text)
 
     def _emit_end(self, end: ResponseEnd, turn_id: str) -> None:
         """The last of a completed response's speech is marked as such; any other response's run is closed as cut."""
@@ -384,6 +387,8 @@ class TurnPipeline(ConversationDriver):
                 for frame in self._speech.finish(end.response_id):
                     self._put_speech(OutSpeech(frame, rate, turn_id, end.response_id))
                 self.line.close_run(end.response_id, turn_id)
+        if end.status is not ResponseStatus.CANCELLED:
+            self.line.hearing.complete(end.response_id)
         self.line.put_output(to_output(end, turn_id))
 
     def _put_speech(self, speech: OutSpeech) -> None:

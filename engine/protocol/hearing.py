@@ -1,15 +1,18 @@
 """How much of each response the user has heard (DESIGN section 3, law 5).
 
 Heard milliseconds of a response are what the last `playback` report said plus the time since it, else the time since its first
-frame was sent; never more than was sent. A client plays one response after the other, so without a report a response is
-taken to begin when the one before it ends. Heard text is the whole sentences heard, plus the words of the sentence under way
-in proportion to its audio; on a text-only connection it is what was sent.
+frame was sent; never more than was sent, and without the time in which everything sent had been played already. A client plays
+one response after the other, so without a report a response is taken to begin when the one before it ends. Heard text is the
+whole sentences heard, plus the words of the sentence under way in proportion to its audio; on a text-only connection it is what
+was sent.
 """
 
 from collections import OrderedDict
 
 import attrs
 
+CHARACTERS_PER_SECOND = 15
+"""How fast speech is, about: how long a piece will be that is still being synthesized."""
 REMEMBERED = 32
 """Responses kept, newest first out of a conversation's: older ones cannot be playing any more."""
 
@@ -25,6 +28,10 @@ class _Sentence:
 @attrs.define(eq=False)
 class _Response:
     sentences: list[_Sentence] = attrs.field(factory=list[_Sentence])
+    pieces: list[_Sentence] = attrs.field(factory=list[_Sentence])
+    """What is spoken where, for sessions that know: clauses and sentences. They then tell what was heard, to the word."""
+    is_complete: bool = False
+    """No more speech of it will be made."""
     queued_ms: float = 0.0
     sent_ms: float = 0.0
     plays_from: float | None = None
@@ -59,8 +66,18 @@ class Hearing:
         response = self._open(response_id)
         response.sentences.append(_Sentence(text, response.queued_ms if starts_ms is None else starts_ms))
 
-    def speech_queued(self, response_id: str, ms: float) -> None:
-        self._open(response_id).queued_ms += ms
+    def speech_queued(self, response_id: str, ms: float, text: str = "") -> None:
+        """More speech; `text` is what begins to be spoken with it, when that is known."""
+        response = self._open(response_id)
+        if text:
+            response.pieces.append(_Sentence(text, response.queued_ms))
+        response.queued_ms += ms
+
+    def complete(self, response_id: str) -> None:
+        """All speech of a response was queued."""
+        response = self._responses.get(response_id)
+        if response is not None:
+            response.is_complete = True
 
     def speech_shed(self, response_id: str, ms: float) -> None:
         """Speech that was queued and will never be sent."""
@@ -86,7 +103,15 @@ class Hearing:
             before = self._responses.get(self._latest_sent)
             response.plays_from = now if before is None else max(now, self._ends_at(before, now))
             self._latest_sent = response_id
+        elif self._heard(response, now) >= response.sent_ms:
+            self._resume(response, now)
         response.sent_ms += ms
+
+    def _resume(self, response: _Response, now: float) -> None:
+        """Everything sent had been played, and more is sent now: the pause was none of the speech."""
+        response.plays_from = now - response.sent_ms / 1000
+        if response.reported_ms is not None:
+            response.reported_ms, response.reported_at = response.sent_ms, now
 
     def playback(self, response_id: str, played_ms: int, now: float) -> None:
         """A client's report. One that is ahead of what was sent, or goes back, is taken for what it can be."""
@@ -174,7 +199,7 @@ class Hearing:
         heard = self._heard(response, now)
         words: list[str] = []
         for sentence, start, end in _spans(response):
-            if heard >= end > start:
+            if heard >= end > start or heard > start == end:
                 words.append(sentence.text)
             elif heard > start:
                 spoken = sentence.text.split()
@@ -186,16 +211,21 @@ def _spans(response: _Response) -> list[tuple[_Sentence, float, float]]:
     """Each sentence with where its audio begins and ends. Sentences known to begin at one place, as their text came ahead of
     the speech, share what follows by their length."""
     spans: list[tuple[_Sentence, float, float]] = []
-    sentences = response.sentences
+    sentences = response.pieces or response.sentences
     first = 0
     while first < len(sentences):
         start = sentences[first].start_ms
         last = first
         while last + 1 < len(sentences) and sentences[last + 1].start_ms <= start:
             last += 1
-        end = sentences[last + 1].start_ms if last + 1 < len(sentences) else max(response.queued_ms, start)
         group = sentences[first : last + 1]
         characters = sum(len(sentence.text) for sentence in group) or 1
+        if last + 1 < len(sentences):
+            end = sentences[last + 1].start_ms
+        elif response.is_complete or not response.pieces:
+            end = max(response.queued_ms, start)
+        else:
+            end = max(response.queued_ms, start + characters / CHARACTERS_PER_SECOND * 1000)
         at = start
         for sentence in group:
             until = at + (end - start) * len(sentence.text) / characters

@@ -75,7 +75,7 @@ class Outbox:
             ms = 0.0
         if element.is_last:
             self._shedding.discard(element.response_id)
-        self.hearing.speech_queued(element.response_id, ms)
+        self.hearing.speech_queued(element.response_id, ms, element.text)
         self._speech_ms += ms
         self._queue.append(element)
         return not shed

@@ -51,6 +51,7 @@ def to_output(element: RealtimeElement, turn_id: str) -> OutputElement:
                 is_last=element.is_last,
                 visemes=element.visemes,
                 blend_shape_weights=element.blend_shape_weights,
+                text=element.text,
             )
         case Token(text, response_id):
             return OutToken(text, turn_id, response_id)

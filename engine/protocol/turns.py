@@ -493,6 +493,7 @@ class TurnMachine:
         self._superseded.update(self._owed)  # an interruption drops what waited at the model
         self._owed.clear()
         if self._next is not None:
+            self._waiting = self._without_answers(self._waiting)
             self._hold(interim)
             return
         self._waiting = self._cut_waiting(self._waiting, interim, now)
@@ -504,6 +505,12 @@ class TurnMachine:
         if said_before is not None:
             self._barge_in(self._synthetic_interim(said_before), now)
             return deque([*waiting, interim])
+        kept = self._without_answers(waiting)
+        self._take_interim(interim, now)
+        return kept
+
+    def _without_answers(self, waiting: deque[RealtimeElement]) -> deque[RealtimeElement]:
+        """What waits without the answers in it: an interruption came before anything of them was shown."""
         kept: deque[RealtimeElement] = deque()
         for element in waiting:
             match element:
@@ -516,7 +523,6 @@ class TurnMachine:
                     self._do.append(InterruptTools(self.turn.id))
                 case _:
                     kept.append(element)
-        self._take_interim(interim, now)
         return kept
 
     def _bury(self, response_id: str) -> None:
@@ -528,6 +534,8 @@ class TurnMachine:
         match element:
             case RealtimeError():
                 self._send(element, self.turn)
+            case RealtimeCommand(name=name) if name == SESSION_SHOULD_END:
+                pass  # of the answer that was cut: the end it belongs to is not to come
             case ToolEvent() if self._settles_open_call(element):
                 self._take_tool(element, now)
             case Transcript() if self._is_final_of_cut_turn():
@@ -607,6 +615,8 @@ class TurnMachine:
             case Partial() | EmotionalState():
                 self._send(element, self.turn)
             case RealtimeCommand(name=name):
+                if element.response_id in self._ended:
+                    return
                 self._model_at = now
                 if name == SESSION_SHOULD_END:
                     self._goodbye_in = self.turn
@@ -725,6 +735,8 @@ class TurnMachine:
     def _cut(self, record: ResponseRecord, turn: Turn, now: float) -> None:
         self.hearing.cut(record.response_id, now)
         record.heard = self.hearing.heard_text(record.response_id, now)
+        if len(record.heard) > len(record.text):  # a clause was heard whose sentence was never complete
+            record.sentences = [record.heard]
         self._do.append(CutSpeech(record.response_id, turn.id))
 
     def _take_final(self, final: Transcript, now: float) -> None:

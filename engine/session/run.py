@@ -67,9 +67,6 @@ async def run_session(
         return _refuse(line, end)
     try:
         prepared = await prepare(configuration, document, services)
-    except trio.Cancelled:
-        await _save_unstarted(document, services, CLIENT_VANISHED)
-        raise
     except RemoteError as error:
         await _save_unstarted(document, services, error.message)
         return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, error.message, error))
@@ -84,6 +81,9 @@ async def run_session(
         fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be started.", whose=Whose.SERVER)
         await _save_unstarted(document, services, fault.message)
         return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault))
+    except BaseException:  # a cancellation, alone or in groups of it
+        await _save_unstarted(document, services, CLIENT_VANISHED)
+        raise
     return await Conversation(prepared, line, services).run(take or line.take_input)
 
 
@@ -234,7 +234,7 @@ class Conversation:
         if prepared.recognizer is not None:
             audio, frames = trio.open_memory_channel[RecognizerInput](RECOGNIZER_AUDIO)
             rate = prepared.recognizer.sample_rate
-            recognition = Recognition(prepared.recognizer, self.turns, self._inputs, settings.interim_lapse_seconds)
+            recognition = Recognition(prepared.recognizer, self.turns, self._inputs)
             with trio.move_on_after(settings.connect_seconds) as limit:
                 await nursery.start(recognition.run, frames, name="recognition")
             if limit.cancelled_caught:

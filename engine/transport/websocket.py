@@ -148,7 +148,7 @@ class Door:
             try:
                 end = await self._converse(converse)
                 await self._close(end)
-            except trio.Cancelled:  # the server stops
+            except BaseException:  # the server stops: a cancellation, alone or in groups of it
                 with trio.move_on_after(CLOSE_SECONDS, shield=True):
                     await self.socket.close(GOING_AWAY, "the server is going away")
                 raise

@@ -223,11 +223,15 @@ class Generation:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._synthesize, piece, synthesizer, made, name="synthesis")
             with audio:
+                text = piece.text
                 async for pcm in audio:
                     self._spoken.speak(len(pcm) / SAMPLE_BYTES * 1000 / synthesizer.sample_rate)
-                    await self.elements.send(
-                        SpeechItem(pcm, synthesizer.sample_rate, self.response_id, provider=synthesizer.name)
-                    )
+                    item = SpeechItem(pcm, synthesizer.sample_rate, self.response_id, synthesizer.name, text=text)
+                    await self.elements.send(item)
+                    text = ""
+                if text:  # nothing of it can be spoken, and it is passed over in its place
+                    item = SpeechItem(b"", synthesizer.sample_rate, self.response_id, synthesizer.name, text=text)
+                    await self.elements.send(item)
 
     async def _synthesize(self, piece: Piece, synthesizer: Synthesizer, made: trio.MemorySendChannel[bytes]) -> None:
         with made, _failing_as(ErrorCode.SYNTHESIS_FAILED, "Speech synthesis failed."):

@@ -188,7 +188,7 @@ class InternalSession(RealtimeSession):
             nursery.start_soon(generation.run, name=generation.response_id)
             await generation.over.wait()
             if generation.ends_session:
-                await elements.send(RealtimeCommand("sessionShouldEnd"))
+                await elements.send(RealtimeCommand("sessionShouldEnd", response_id=generation.response_id))
             await elements.send(ResponseEnd(generation.response_id, generation.status))
         self._generation = self._scope = None
         return not scope.cancelled_caught

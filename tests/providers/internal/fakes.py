@@ -16,9 +16,11 @@ from engine.elements import (
     JsonObject,
     MultimodalInteraction,
     OnInterruption,
+    RealtimeCommand,
     RealtimeElement,
     RealtimeInstruction,
     ResponseEnd,
+    ResponseStatus,
     SpeechItem,
     Text,
     Token,
@@ -304,6 +306,11 @@ def make_context(
 # --- what it is fed ----------------------------------------------------------------------------------------------------
 
 
+def goodbye(response_id: str) -> list[RealtimeElement]:
+    """How a response ends that is to end the session."""
+    return [RealtimeCommand("sessionShouldEnd", response_id=response_id), ResponseEnd(response_id)]
+
+
 def user(text: str) -> UserSpeech:
     return UserSpeech(text, "Ears")
 
@@ -368,10 +375,12 @@ class Rig:
                 self.hearing.sentence_sent(response_id)
             case SpeechItem():
                 ms = len(element.data) / 2 * 1000 / element.sample_rate
-                self.hearing.speech_queued(element.response_id, ms)
+                self.hearing.speech_queued(element.response_id, ms, element.text)
                 self.hearing.speech_sent(element.response_id, ms, now)
-            case ResponseEnd(response_id):
+            case ResponseEnd(response_id, status):
                 self.ended.add(response_id)
+                if status is not ResponseStatus.CANCELLED:
+                    self.hearing.complete(response_id)
             case _:
                 pass
 

@@ -48,7 +48,7 @@ async def test_c01_nothing_of_a_cut_answer_is_in_the_next(autojump_clock: trio.t
             == scene.told
             == [
                 ("user", "What rooms do you have?"),
-                ("assistant", "One moment. The first"),
+                ("assistant", "One moment. The"),  # how long a sentence is that is still being made is estimated
                 ("user", "stop, what about Friday"),
                 ("assistant", "Friday is free."),
             ]

@@ -21,6 +21,7 @@ from tests.providers.internal.fakes import (
     FakeSynthesizer,
     FakeTool,
     call,
+    goodbye,
     open_rig,
     said,
     tokens,
@@ -181,7 +182,7 @@ async def test_a_goodbye_before_the_call_is_the_only_one(autojump_clock: trio.te
         await trio.sleep(3)
         assert len(rig.chat.requests) == 2
         assert rig.texts == ["Goodbye, then.", "Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-2")]
+        assert rig.elements[-2:] == goodbye("response-2")
         assert rig.at(RealtimeCommand) == [1.5]
 
 
@@ -190,7 +191,7 @@ async def test_a_goodbye_may_come_after_the_call(autojump_clock: trio.testing.Mo
         await rig.send(user("Bye"))
         await trio.sleep(3)
         assert rig.texts == ["Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
+        assert rig.elements[-2:] == goodbye("response-1")
         assert len([e for e in rig.elements if isinstance(e, RealtimeCommand)]) == 1
 
 
@@ -204,7 +205,7 @@ async def test_words_before_another_call_are_no_goodbye(autojump_clock: trio.tes
         await rig.send(user("Save it, and bye"))
         await trio.sleep(3)
         assert rig.texts == ["Let me save that.", "Saved.", "Bye."]
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
+        assert rig.elements[-2:] == goodbye("response-1")
 
 
 async def test_a_model_that_only_calls_finish_session_is_asked_for_a_goodbye_once(
@@ -214,7 +215,7 @@ async def test_a_model_that_only_calls_finish_session_is_asked_for_a_goodbye_onc
         await rig.send(user("Bye"))
         await trio.sleep(10)
         assert len(rig.chat.requests) == 2
-        assert rig.elements[-2:] == [RealtimeCommand("sessionShouldEnd"), ResponseEnd("response-1")]
+        assert rig.elements[-2:] == goodbye("response-1")
 
 
 @pytest.mark.parametrize("at", [0.2, 0.6, 1.0])
