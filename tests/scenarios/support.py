@@ -35,12 +35,19 @@ def judge(stage: Stage, store: FaultyStore, earlier: AbstractSet[str] = frozense
     were stored before."""
     heard = stage.client.heard
     violations = check_stream(heard)
-    for context, part in zip(stage.manager.contexts, sessions_of(heard), strict=False):
-        turns = [turn for turn in store.turns if turn.session_id == context.session.id]
+    parts = sessions_of(heard)
+    for number, (context, part) in enumerate(zip(stage.manager.contexts, parts, strict=False)):
+        later = {turn_id for other in parts[number + 1 :] for turn_id in exits_of(other)}
+        turns = [turn for turn in store.turns if turn.session_id == context.session.id and turn.id not in later]
         violations += check_turns([turn for turn in turns if turn.id not in earlier], part)
         violations += check_memory(context.messages, turns)
         earlier = earlier | {turn.id for turn in turns}
     return violations
+
+
+def exits_of(heard: Sequence[tuple[float, OutputElement]]) -> list[str]:
+    """The turns that were acknowledged."""
+    return [str(e.parameters["turnId"]) for _, e in heard if isinstance(e, OutCommand) and e.name == "exit"]
 
 
 def sessions_of(heard: Sequence[tuple[float, OutputElement]]) -> list[list[tuple[float, OutputElement]]]:
