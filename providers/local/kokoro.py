@@ -92,7 +92,7 @@ class Kokoro:
         self.phonemizer = Phonemizer()
         self._front, self._generator = self._session(front), self._session(generator)
         for voice in VOICES:  # the first time is slow
-            for phonemes in self.phonemizer.phonemes("Warm up, please. Thank you."):
+            for phonemes in self.phonemizer.phonemes("Souffleur is warming up, please."):
                 speech = self.begin(phonemes, voice, Stop())
                 while not speech.is_complete:
                     self.go_on(speech, Stop())

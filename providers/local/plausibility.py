@@ -23,6 +23,8 @@ COMPRESSION: Final = 2.4
 WORDS_A_SECOND: Final = 7.0
 """More cannot be said; a decoder that repeats itself can write it."""
 REPEATS: Final = 3
+WORDS_A_SECOND_TWICE: Final = 5.0
+"""The same sentence twice, faster than this, was said once."""
 
 _MADE_UP: Final = frozenset(
     {
@@ -78,13 +80,26 @@ def plausible_text(text: str, evidence: Evidence) -> str:
     if evidence.average_log_probability < UNSURE and evidence.speech_ms < SHORT_SPEECH_MS:
         return ""
     if len(words) > WORDS_A_SECOND * (evidence.speech_ms / 1000 + 0.5) or _repeats(text):
-        return _once(text)
+        text = _once(text)
+        words = [word.lower() for word in _WORD.findall(text)]
+    if _is_twice(words) and len(words) > WORDS_A_SECOND_TWICE * evidence.speech_ms / 1000:
+        return _first_half(text, len(words))
     return text
 
 
 def _repeats(text: str) -> bool:
     data = text.encode()
     return len(data) / len(zlib.compress(data)) > COMPRESSION
+
+
+def _is_twice(words: list[str]) -> bool:
+    half = len(words) // 2
+    return len(words) > 2 and words[:half] == words[half:]
+
+
+def _first_half(text: str, count: int) -> str:
+    matches = list(_WORD.finditer(text))
+    return text[: matches[count // 2].start()].rstrip()
 
 
 def _once(text: str) -> str:

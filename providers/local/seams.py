@@ -16,11 +16,11 @@ STEP_SAMPLES: Final = 300
 """Samples for one step of the features (80 a second)."""
 FRAME_STEPS: Final = 2
 """Steps in one frame of the durations (40 a second)."""
-CONTEXT: Final = 8
-"""Steps of context: the generator looks 75 ms far (three stacks of 11-point kernels, dilated up to 5)."""
-FIRST_STEPS: Final = 44
-"""The first stretch: 0.55 s of speech, enough to cover the making of the second on two cores that are also busy."""
-GROWTH: Final = 1.6
+CONTEXT: Final = 4
+"""Steps of context, 50 ms: with more, what is near a border is no more like the undivided sound than what is far from it."""
+FIRST_STEPS: Final = 36
+"""The first stretch: 0.45 s of speech, the time in which two idle cores make the second and a third of them to spare."""
+GROWTH: Final = 1.5
 LONGEST_STEPS: Final = 200
 """2.5 s: what a cancelled speaker or another session waits for at most is a third of that."""
 VOICED_HERTZ: Final = 20.0

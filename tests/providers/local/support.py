@@ -83,6 +83,16 @@ def split(audio: bytes, size: int = FRAME) -> list[RecognizerInput]:
     return [InputAudio(audio[at : at + size]) for at in range(0, len(audio), size)]
 
 
+class Ready(trio.TaskStatus[None]):
+    """Set when a service says that it has started."""
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+
+    def started(self, value: None = None) -> None:
+        self.event.set()
+
+
 @asynccontextmanager
 async def listening(
     recognizer: Recognizer | None = None,
@@ -92,12 +102,15 @@ async def listening(
     outputs, elements = trio.open_memory_channel[RecognitionElement](100)
     part = recognizer or make_recognizer({"provider": "Local"})
 
-    async def run(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    ready = Ready()
+
+    async def run() -> None:
         with inputs, outputs:
-            await part.run(inputs, outputs, task_status=task_status)
+            await part.run(inputs, outputs, task_status=ready)
 
     async with trio.open_nursery() as nursery:
-        await nursery.start(run)
+        nursery.start_soon(run)
+        await ready.event.wait()
         with audio, elements:
             yield audio, elements
         nursery.cancel_scope.cancel()

@@ -50,5 +50,12 @@ def test_a_decoder_that_repeats_itself_is_cut_short(text: str, said: str) -> Non
     assert plausible_text(text, GOOD) == said
 
 
+def test_a_sentence_heard_twice_in_the_time_of_one_was_said_once() -> None:
+    text = "Can I pay by card? Can I pay by card?"
+    assert plausible_text(text, attrs.evolve(GOOD, speech_ms=1000)) == "Can I pay by card?"
+    assert plausible_text(text, attrs.evolve(GOOD, speech_ms=2500)) == text
+    assert plausible_text("No, no.", attrs.evolve(GOOD, speech_ms=300)) == "No, no."
+
+
 def test_what_a_user_repeats_in_a_time_that_allows_it_stays() -> None:
     assert plausible_text("Stop, stop, stop!", GOOD) == "Stop, stop, stop!"
