@@ -117,10 +117,10 @@ class LocalRecognizer(Recognizer):
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         try:
-            await self.load()
-            voice_activity = VoiceActivity(load_detector())
-        except ConfigurationError as exc:
-            message = f"Speech is not recognized on this server: {exc}."
+            detector = await whisper_worker().run(lambda engine, stop: load_detector())
+        except Exception as exc:
+            reason = f"on this server: {exc}" if isinstance(exc, ConfigurationError) else "now"
+            message = f"Speech cannot be recognized {reason}."
             raise RealtimeException(ErrorCode.RECOGNITION_FAILED, message, whose=Whose.SERVER) from exc
         task_status.started()
         send, events = trio.open_memory_channel[_Event](EVENTS)
@@ -136,7 +136,7 @@ class LocalRecognizer(Recognizer):
                 nursery.cancel_scope.cancel(reason="recognition failed")
 
         async with trio.open_nursery() as nursery:
-            ear = _Ear(voice_activity, endpointer, self.sends_partials)
+            ear = _Ear(VoiceActivity(detector), endpointer, self.sends_partials)
             pen = _Pen(elements, endpointer, nursery)
             nursery.start_soon(guard, partial(ear.listen, audio, send), name="listening")
             nursery.start_soon(guard, partial(pen.write, events), name="writing")

@@ -21,8 +21,8 @@ CONTEXT: Final = 4
 FIRST_STEPS: Final = 36
 """The first stretch: 0.45 s of speech, the time in which two idle cores make the second and a third of them to spare."""
 GROWTH: Final = 1.5
-LONGEST_STEPS: Final = 200
-"""2.5 s: what a cancelled speaker or another session waits for at most is a third of that."""
+LONGEST_STEPS: Final = 120
+"""1.5 s, made in half a second: as long as another session waits for its turn."""
 VOICED_HERTZ: Final = 20.0
 LEAD_FRAMES: Final = 5
 """Of the silence before speech: sound begins about 3 frames before the first phoneme."""

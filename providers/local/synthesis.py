@@ -128,11 +128,10 @@ class LocalSynthesizer(Synthesizer):
 
     async def _make(self, spoken: list[str], voice: str, made: trio.MemorySendChannel[bytes]) -> None:
         for piece in spoken:
-            for phonemes in await self._worker.run(partial(_phonemes, piece)):
-                speech, pcm = await self._worker.run(partial(_begin, phonemes, voice))
-                await made.send(pcm)
-                while not speech.is_complete:
-                    await made.send(await self._worker.run(partial(_go_on, speech)))
+            speech, pcm = await self._worker.run(partial(_begin, piece, voice))
+            await made.send(pcm)
+            while not speech.is_complete:
+                await made.send(await self._worker.run(partial(_go_on, speech)))
 
     def _choose(self, voice: Voice) -> str:
         if voice.name in VOICES:
@@ -152,14 +151,11 @@ class LocalSynthesizer(Synthesizer):
         return RealtimeException(ErrorCode.SYNTHESIS_FAILED, message, whose=Whose.SERVER)
 
 
-def _phonemes(piece: str, engine: Kokoro, stop: Stop) -> list[str]:
+def _begin(piece: str, voice: str, engine: Kokoro, stop: Stop) -> tuple[Speech, bytes]:
+    """In one job, so that who begins to speak waits for another's stretch once, not twice."""
+    speech = engine.begin(piece, voice)
     stop.check()
-    return engine.phonemizer.phonemes(piece)
-
-
-def _begin(phonemes: str, voice: str, engine: Kokoro, stop: Stop) -> tuple[Speech, bytes]:
-    speech = engine.begin(phonemes, voice, stop)
-    return speech, engine.go_on(speech, stop)
+    return speech, b"" if speech.is_complete else engine.go_on(speech, stop)
 
 
 def _go_on(speech: Speech, engine: Kokoro, stop: Stop) -> bytes:

@@ -314,8 +314,7 @@ async def test_an_interrupted_engine_stops_within_its_work() -> None:
 
 
 def interrupt(engine: Kokoro) -> None:
-    (phonemes,) = engine.phonemizer.phonemes("I would like two large coffees, please.")
-    speech = engine.begin(phonemes, VOICES[0], Stop())
+    speech = engine.begin("I would like two large coffees, please.", VOICES[0])
     stop = Stop()
     timer = threading.Timer(0.05, stop.set)
     timer.start()
@@ -323,8 +322,7 @@ def interrupt(engine: Kokoro) -> None:
         while not speech.is_complete:
             engine.go_on(speech, stop)
     timer.join()
-    again = engine.begin(phonemes, VOICES[0], Stop())
-    assert engine.go_on(again, Stop())
+    assert engine.go_on(engine.begin("Yes.", VOICES[0]), Stop())
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
