@@ -172,6 +172,7 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("turns saved", lambda _, runs: _sum(runs, lambda run: run.turns)),
     ("not in time", lambda _, runs: _sum(runs, lambda run: run.unsaved)),
     ("client CPU", lambda _, runs: number(_median(runs, lambda run: run.client_cpu), 2)),
+    ("server/client", lambda _, runs: number(_median(runs, lambda run: run.cpu / run.client_cpu), 2)),
     ("client late p99", lambda _, runs: number(_median(runs, lambda run: run.client_late), 2)),
     ("others %", lambda _, runs: number(_median(runs, lambda run: run.others), 0)),
 )
