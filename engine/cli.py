@@ -165,7 +165,7 @@ async def serve(host: str, port: int, projects: Sequence[Path], store: str) -> N
         )
         serving, hurry = trio.CancelScope(), trio.Event()
 
-        async def serve_until_stopped(*, task_status: trio.TaskStatus[BoundAddress]) -> None:
+        async def serve_until_stopped(*, task_status: trio.TaskStatus[BoundAddress]) -> None:  # noqa: ASYNC128 - the status is passed on
             with serving:
                 await run_server(
                     app, host, port, settings=settings, listeners=listeners, hurry=hurry, task_status=task_status

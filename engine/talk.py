@@ -185,7 +185,7 @@ async def _converse(url: str, say: Say, act: Callable[[TalkClient], Any], out: P
                 nursery.start_soon(client.listen, name="listen")
                 await client.ready.wait()
                 with trio.CancelScope() as acting:
-                    nursery.start_soon(_cancel_when, client.ended, acting, name="end")
+                    nursery.start_soon(_cancel_when, client.ended, acting, name="end")  # noqa: ASYNC111 - cancelling a scope that has ended does nothing
                     with suppress(trio_websocket.ConnectionClosed):  # `listen` has said why
                         await act(client)
                 with trio.move_on_after(GOODBYE_SECONDS):

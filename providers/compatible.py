@@ -402,7 +402,7 @@ async def open_pump(
 
     with receive:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(run, name=name)
+            nursery.start_soon(run, name=name)  # noqa: ASYNC113 - nothing relies on its having begun
             try:
                 yield receive
             except Exception as exc:

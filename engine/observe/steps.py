@@ -20,7 +20,7 @@ class StepInstrument(trio.abc.Instrument):
 
     def __init__(self, limit: float = LONG_STEP_SECONDS) -> None:
         self._limit = limit
-        self._began: float | None = None      # None: added in the middle of a step
+        self._began: float | None = None  # None: added in the middle of a step
 
     def before_task_step(self, task: "Task") -> None:
         self._began = time.perf_counter()

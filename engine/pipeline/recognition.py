@@ -53,7 +53,7 @@ class Recognition:
                     await self._take(element)
         self.turns.recognition_over(by_engine=True)
 
-    async def _recognize(
+    async def _recognize(  # noqa: ASYNC128 - the status is passed on
         self,
         frames: trio.MemoryReceiveChannel[RecognizerInput],
         said: trio.MemorySendChannel[RecognitionElement],
@@ -79,7 +79,7 @@ class Recognition:
         silence = InputAudio(bytes(bytes_for_ms(SILENCE_MS, self.recognizer.sample_rate)))
         quiet = True
         with audio, fed:
-            while True:
+            while True:  # noqa: ASYNC913 - every way round waits, or ends
                 item: RecognizerInput | None = None
                 with trio.CancelScope() as gap:
                     if not quiet:

@@ -82,7 +82,7 @@ async def run_session(
         await _save_unstarted(document, services, fault.message)
         return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault))
     except BaseException:  # a cancellation, alone or in groups of it
-        await _save_unstarted(document, services, CLIENT_VANISHED)
+        await _save_unstarted(document, services, CLIENT_VANISHED)  # noqa: ASYNC102 - it is shielded and bounded inside
         raise
     return await Conversation(prepared, line, services).run(take or line.take_input)
 
@@ -168,7 +168,7 @@ class Conversation:
             reason = error.message if error else self.turns.end_reason or "the client ended the session"
             end = SessionEnd(session_id, SessionState.DISCONNECTED if error else SessionState.CLOSED, reason, error)
         finally:
-            await finish_session(self.prepared, self.turns, self.meter, self.line, self.services, end)
+            await finish_session(self.prepared, self.turns, self.meter, self.line, self.services, end)  # noqa: ASYNC102 - it is shielded and bounded inside
         return end
 
     async def _converse(self, take: TakeInput) -> RemoteError | None:
@@ -262,7 +262,7 @@ class Conversation:
             provider = self.prepared.context.properties.provider
             raise RealtimeException(ErrorCode.PROVIDER_UNAVAILABLE, f"{provider} did not answer in time.")
 
-    async def _run_provider(
+    async def _run_provider(  # noqa: ASYNC128 - the status is passed on
         self,
         nursery: trio.Nursery,
         elements: trio.MemorySendChannel[FromModel],

@@ -112,7 +112,7 @@ def _connection_end(end: SessionEnd) -> ConnectionEnd:
 async def _wait_for_ready(line: ClientLine) -> ControlToken | None:
     """Between sessions: the next `#ready`, None when the connection ends. Everything else is dropped, and said so once."""
     told = False
-    while True:
+    while True:  # noqa: ASYNC913 - every way round waits, or ends
         try:
             element = await line.take_input()
         except trio.EndOfChannel:

@@ -113,7 +113,7 @@ async def open_group_writer(commit: Commit[C]) -> AsyncGenerator[GroupWriter[C]]
     """A writer whose task runs as long as the context; leaving it waits for the queued writes, for a bounded time."""
     writer = GroupWriter(commit)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer.run, name="store writer")
+        nursery.start_soon(writer.run, name="store writer")  # noqa: ASYNC113 - nothing relies on its having begun
         try:
             yield writer
         finally:

@@ -184,7 +184,7 @@ class Door:
     # the reader
 
     async def _read(self) -> None:
-        while True:
+        while True:  # noqa: ASYNC913 - every way round waits, or ends
             try:
                 frame = await self.socket.receive()
             except SocketFaultError as fault:

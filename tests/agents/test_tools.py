@@ -153,7 +153,7 @@ def yields(x: int) -> Generator[int]:
     yield x
 
 
-async def yields_async(x: int) -> AsyncGenerator[int]:
+async def yields_async(x: int) -> AsyncGenerator[int]:  # noqa: ASYNC900 - what a user may write by mistake
     await trio.lowlevel.checkpoint()
     yield x
 

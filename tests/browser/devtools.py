@@ -143,7 +143,7 @@ class DevTools:
 
     async def read(self) -> None:
         """Hands out what the browser says, until it hangs up."""
-        while True:
+        while True:  # noqa: ASYNC913 - every way round waits, or ends
             try:
                 message: JsonObject = json.loads(await self._socket.get_message())
             except ConnectionClosed:
@@ -248,7 +248,7 @@ class Page:
             " if (value) resolve(value); else requestAnimationFrame(look); }; look(); })"
         )
         with trio.move_on_after(self.patience):
-            while True:
+            while True:  # noqa: ASYNC913 - every way round waits, or ends
                 try:
                     return await self.evaluate(look)
                 except DevToolsError as error:

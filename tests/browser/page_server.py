@@ -197,7 +197,7 @@ class Peer:
 
     async def read(self, outbox: trio.MemorySendChannel[JsonObject]) -> None:
         with outbox:
-            while True:
+            while True:  # noqa: ASYNC913 - every way round waits, or ends
                 try:
                     frame = await self._socket.get_message()
                 except ConnectionClosed:

@@ -13,6 +13,7 @@ from tests.scenarios.support import open_scene
 
 
 async def raises(arguments: JsonObject) -> str:
+    await trio.lowlevel.checkpoint()
     raise RuntimeError("the secret of the database")
 
 

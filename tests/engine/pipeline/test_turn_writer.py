@@ -23,7 +23,7 @@ def turn(number: int, text: str = "") -> TurnDocument:
 async def writing(store: FaultyStore) -> AsyncGenerator[TurnWriter]:
     writer = TurnWriter(store)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer.run)
+        nursery.start_soon(writer.run)  # noqa: ASYNC113 - nothing relies on its having begun
         yield writer
         nursery.cancel_scope.cancel(reason="the test is over")
 
