@@ -534,8 +534,8 @@ class TurnMachine:
         match element:
             case RealtimeError():
                 self._send(element, self.turn)
-            case RealtimeCommand(name=name) if name == SESSION_SHOULD_END:
-                pass  # of the answer that was cut: the end it belongs to is not to come
+            case RealtimeCommand() if self._is_of_cut_answer(element):
+                pass
             case ToolEvent() if self._settles_open_call(element):
                 self._take_tool(element, now)
             case Transcript() if self._is_final_of_cut_turn():
@@ -545,6 +545,13 @@ class TurnMachine:
                 self._hold(element)
             case _:
                 self._hold(element)
+
+    def _is_of_cut_answer(self, command: RealtimeCommand) -> bool:
+        """Whether a command ends the session with an answer that was cut: that end is not to come. One without a response's name
+        is taken for the cut turn's; the next turn's answer may say so while an earlier turn is still being saved."""
+        if command.name != SESSION_SHOULD_END:
+            return False
+        return command.response_id in self._ended if command.response_id else self.turn.is_cut
 
     def _is_final_of_cut_turn(self) -> bool:
         """The provider's own transcript of what was answered, and cut, before it came (cases C09, C10)."""
@@ -660,14 +667,12 @@ class TurnMachine:
         self._user_at = now
         self._send(interim, turn)
 
-    def _take_held_of_cut_turn(self, now: float) -> None:
-        """What the cut turn waits for may be here already: it was held, as the turn was, behind the one before."""
+    def _take_settled_calls(self, now: float) -> None:
+        """A call of the turn may have settled already, held as the turn was behind the one before: nobody must wait for it."""
         waiting, self._waiting = self._waiting, deque()
         for element in waiting:
             if isinstance(element, ToolEvent) and self._settles_open_call(element):
                 self._take_tool(element, now)
-            elif isinstance(element, Transcript) and not element.is_interim and self._is_final_of_cut_turn():
-                self._take_final(element, now)
             else:
                 self._waiting.append(element)
 
@@ -693,9 +698,9 @@ class TurnMachine:
                 if policy is OnInterruption.CONTINUE:
                     del turn.open_calls[call_id]
             self._do.append(InterruptTools(turn.id))
+            self._take_settled_calls(now)
         if turn.final is None and turn.has_interim:
             turn.final_deadline = now + self.limits.interim_lapse
-        self._take_held_of_cut_turn(now)
 
     def _cut_response(self, turn: Turn, now: float) -> ResponseRecord:
         """Cut the response of the open window, with the words that are no whole sentence yet."""
@@ -835,7 +840,7 @@ class TurnMachine:
                     if not self.assembler.pending:
                         self._sentence_from = self.hearing.queued_ms(record.response_id)
                     self._say(self.assembler.feed(element.text), record, turn)
-            case Text():
+            case _:
                 self._note_text(turn, now)
                 record.sentences.append(element.text)
                 self._send(element, turn)
@@ -972,14 +977,8 @@ class TurnMachine:
         """Close the turn when nothing of it is open any more."""
         turn = self.turn
         if not turn.is_closing and self._may_close(turn, now):
-            if turn.is_worth_storing:
-                turn.is_closing = True
-                self._do.append(CloseTurn(turn))
-            elif turn.is_cut:  # only a noise was in it
-                self.turn = self._next or self._new_turn()
-                self._next = None
-                self._drain(now)
-                return self._settle(now)
+            turn.is_closing = True
+            self._do.append(CloseTurn(turn))
         if self._waiting and not (turn.is_closing or turn.is_cut or self._has_to_wait(self._waiting[0])):
             self._drain(now)
             return self._settle(now)

@@ -192,7 +192,7 @@ class Bench:
         match element:
             case SpeechItem():
                 ms = len(element.data) / 2 * 1000 / element.sample_rate
-                self.hearing.speech_queued(element.response_id, ms)
+                self.hearing.speech_queued(element.response_id, ms, element.text)
                 self.hearing.speech_sent(element.response_id, ms, self.now)
                 for at in range(0, len(element.data), FRAME_BYTES):
                     frame = element.data[at : at + FRAME_BYTES]
