@@ -44,7 +44,7 @@ MAX_LOCALES = 20
 KEPT_IMAGES = 4
 """Images kept on the context: the newest."""
 
-SaveRating = Callable[[int, str], Awaitable[None]]
+SaveRating = Callable[[int, str], None]
 TakeInput = Callable[[], Awaitable[InputElement]]
 """The next element of this session; raises EndOfChannel when its input has ended."""
 
@@ -187,7 +187,7 @@ class SessionInputs:
             await self._speak_up(f"#{name}")
             await self.model_inputs.send(Action(name, parameters))
         elif name == RATING:
-            await self._rate(parameters)
+            self._rate(parameters)
         else:
             self._refuse(ErrorCode.UNKNOWN_ACTION, f"There is no action #{name[:40]}; it was not passed on.")
 
@@ -197,12 +197,12 @@ class SessionInputs:
         self.turns.expect_answer(text)
         await self.model_inputs.send(interruption)
 
-    async def _rate(self, parameters: Mapping[str, str]) -> None:
+    def _rate(self, parameters: Mapping[str, str]) -> None:
         value = parameters.get("value", "")
         if value not in {"1", "2", "3", "4", "5"}:
             self._refuse(ErrorCode.BAD_ELEMENT, "A rating has a value from 1 to 5.")
             return
-        await self.save_rating(int(value), parameters.get("text", "")[:2000])
+        self.save_rating(int(value), parameters.get("text", "")[:2000])
 
     def _refuse(self, code: ErrorCode, message: str) -> None:
         self.line.put_output(OutError(code, message, recoverable=True, whose=Whose.CLIENT))

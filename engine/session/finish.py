@@ -12,9 +12,10 @@ import trio
 
 from engine.elements import OutCommand, OutputElement, ResponseStatus
 from engine.errors import RemoteError
-from engine.interfaces import Context
+from engine.interfaces import Context, StoreError
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
+from engine.pipeline.turn_writer import FIRST_RETRY, LONGEST_RETRY
 from engine.protocol.usage import ActivityMeter
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
@@ -87,26 +88,39 @@ async def _save(context: Context, turns: ConversationDriver, services: Services,
             "updated_at": services.environment.wall_clock(),
         }
     )
-    await services.store.save_session(context.session)
+    await _persist("the session", partial(services.store.save_session, context.session))
+
+
+async def _persist(what: str, write: Callable[[], Awaitable[None]]) -> None:
+    """Write, again and again while the store cannot; the clean-up bounds it."""
+    pause = FIRST_RETRY
+    while True:
+        try:
+            await write()
+        except StoreError as exc:
+            logger.warning("%s could not be saved and will be tried again: %s", what, exc)
+        else:
+            return
+        await trio.sleep(pause)
+        pause = min(2 * pause, LONGEST_RETRY)
 
 
 async def _write_usage(
     prepared: PreparedSession, turns: ConversationDriver, meter: ActivityMeter, services: Services
 ) -> None:
     context, usage = prepared.context, prepared.session.usage
-    await services.store.save_usage(
-        UsageDocument(
-            id=services.environment.new_id("usage"),
-            session_id=context.session.id,
-            provider=context.properties.provider,
-            project_ref=context.project_ref,
-            agent=context.session.agent,
-            test_mode=context.session.test_mode,
-            active_seconds=round(meter.active_seconds, 3),
-            input_tokens=usage.input,
-            output_tokens=usage.output,
-            cached_tokens=usage.cached,
-            turns=turns.turn_count - prepared.stored_turns,
-            created_at=services.environment.wall_clock(),
-        )
+    document = UsageDocument(
+        id=services.environment.new_id("usage"),
+        session_id=context.session.id,
+        provider=context.properties.provider,
+        project_ref=context.project_ref,
+        agent=context.session.agent,
+        test_mode=context.session.test_mode,
+        active_seconds=round(meter.active_seconds, 3),
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cached_tokens=usage.cached,
+        turns=turns.turn_count - prepared.stored_turns,
+        created_at=services.environment.wall_clock(),
     )
+    await _persist("the usage record", partial(services.store.save_usage, document))

@@ -4,6 +4,7 @@ When `run_session` returns, nothing of the session runs and everything that coul
 """
 
 import logging
+from functools import partial
 
 import attrs
 import trio
@@ -32,7 +33,7 @@ from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.sentences import SentenceAssembler
 from engine.protocol.turns import TurnLimits, TurnMachine
 from engine.protocol.usage import ActivityMeter
-from engine.session.finish import announce_end, finish_session, say_last
+from engine.session.finish import announce_end, fenced, finish_session, say_last
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd, open_document, prepare
 from engine.session.watchdog import watch_length, watch_user
@@ -65,6 +66,10 @@ async def run_session(
     except RemoteError as error:
         end = SessionEnd(configuration.session_id, SessionState.DISCONNECTED, error.message, error)
         return _refuse(line, end)
+    except Exception:
+        logger.exception("a session could not be opened")
+        fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be opened.", whose=Whose.SERVER)
+        return _refuse(line, SessionEnd(configuration.session_id, SessionState.DISCONNECTED, fault.message, fault))
     try:
         prepared = await prepare(configuration, document, services)
     except RemoteError as error:
@@ -249,7 +254,7 @@ class Conversation:
             recognizer_audio=audio,
             sample_rate=rate,
             deaf=prepared.deaf,
-            save_rating=self._save_rating,
+            save_rating=partial(self._rate, nursery),
             filters=self.services.filters,
         )
         nursery.start_soon(self._run_input, inputs, take, audio, name="input")
@@ -305,14 +310,18 @@ class Conversation:
             self.turns.recognition_over(by_engine=False)
         self.turns.input_ended()
 
-    async def _save_rating(self, value: int, text: str) -> None:
-        """A rating is saved at once, so that a vanishing client cannot lose it (L6)."""
+    def _rate(self, nursery: trio.Nursery, value: int, text: str) -> None:
+        """A rating is saved at once, so that a crash cannot lose it (L6); the client's next words do not wait for that."""
         context = self.prepared.context
         context.session = context.session.model_copy(update={"rating": value, "rating_text": text})
+        nursery.start_soon(fenced, "saving the rating", self._save_rating, name="rating")
+
+    async def _save_rating(self) -> None:
+        session = self.prepared.context.session  # as it is now: of two ratings the later one stays
         try:
-            await self.services.store.save_session(context.session)
+            await self.services.store.save_session(session)
         except StoreError:
-            logger.warning("the rating of session %s is saved with the session", context.session.id)
+            logger.warning("the rating of session %s is saved with the session", session.id)
 
 
 async def _hand_over(elements: trio.MemorySendChannel[FromModel], call: ToolCall) -> None:

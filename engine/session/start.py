@@ -83,7 +83,9 @@ async def open_document(configuration: PipelineConfiguration, services: Services
         updated_at=now,
     )
     try:
-        return await services.store.open_session(document)
+        with trio.move_on_after(services.settings.session_start_seconds):
+            return await services.store.open_session(document)
+        raise StoreError("The store did not answer in time.")
     except NotFoundError:
         raise RemoteError(ErrorCode.FORBIDDEN, "This session id cannot be used; connect without one.") from None
     except StoreError as exc:
@@ -118,16 +120,16 @@ async def prepare(
         content=agent,
         project_ref=project_ref,
     )
-    await _save(document, services)
-    manager = find_manager(configuration.key, agent, properties, services)
-    model = services.models.get(properties.provider)
-    if model is None:
-        raise RemoteError(
-            ErrorCode.MODEL_NOT_FOUND,
-            f"The provider {properties.provider} is not installed on this server.",
-            whose=Whose.SERVER,
-        )
     with trio.move_on_after(services.settings.session_start_seconds) as limit:
+        await _save(document, services)
+        manager = find_manager(configuration.key, agent, properties, services)
+        model = services.models.get(properties.provider)
+        if model is None:
+            raise RemoteError(
+                ErrorCode.MODEL_NOT_FOUND,
+                f"The provider {properties.provider} is not installed on this server.",
+                whose=Whose.SERVER,
+            )
         await manager.on_session_start(context)
         history, stored = await _history(context, services)
         context.messages = history
