@@ -28,6 +28,7 @@ from providers.local.models import (
 )
 from providers.local.normalizer import normalize
 from providers.local.phrases import pieces
+from providers.local.repertoire import Repertoire
 from providers.local.seams import SAMPLE_RATE
 from providers.local.worker import Stop, Worker
 
@@ -55,6 +56,12 @@ def kokoro_worker(directory: Path) -> Worker[Kokoro]:
     return Worker("synthesis engine", partial(Kokoro, directory))
 
 
+@cache
+def repertoire(directory: Path) -> Repertoire:
+    """What the process has said lately."""
+    return Repertoire()
+
+
 def make_synthesizer(configuration: Mapping[str, Any]) -> "LocalSynthesizer":
     """The part from its configuration; imports and loads nothing yet.
 
@@ -74,13 +81,14 @@ def make_synthesizer(configuration: Mapping[str, Any]) -> "LocalSynthesizer":
     for file in PREPARED:
         if not (directory / file.name).is_file():
             raise ConfigurationError(f"the models of the offline voice are not in {directory}: run `{PREPARE}`")
-    return LocalSynthesizer(kokoro_worker(directory), settings.voice)
+    return LocalSynthesizer(kokoro_worker(directory), repertoire(directory), settings.voice)
 
 
 @attrs.define(eq=False)
 class LocalSynthesizer(Synthesizer):
     name: ClassVar[str] = NAME
     _worker: Worker[Kokoro]
+    _repertoire: Repertoire
     voice: str = ""
     sample_rate: int = attrs.field(default=SAMPLE_RATE, init=False)
 
@@ -128,10 +136,17 @@ class LocalSynthesizer(Synthesizer):
 
     async def _make(self, spoken: list[str], voice: str, made: trio.MemorySendChannel[bytes]) -> None:
         for piece in spoken:
+            if remembered := self._repertoire.find(voice, piece):
+                for pcm in remembered:
+                    await made.send(pcm)
+                continue
             speech, pcm = await self._worker.run(partial(_begin, piece, voice))
+            stretches = [pcm]
             await made.send(pcm)
             while not speech.is_complete:
-                await made.send(await self._worker.run(partial(_go_on, speech)))
+                stretches.append(await self._worker.run(partial(_go_on, speech)))
+                await made.send(stretches[-1])
+            self._repertoire.add(voice, piece, stretches)
 
     def _choose(self, voice: Voice) -> str:
         if voice.name in VOICES:

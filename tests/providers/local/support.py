@@ -104,12 +104,12 @@ async def listening(
 
     ready = Ready()
 
-    async def run() -> None:
+    async def serve() -> None:
         with inputs, outputs:
             await part.run(inputs, outputs, task_status=ready)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)
+        nursery.start_soon(run)  # noqa: ASYNC113 - nothing relies on its having begun
         await ready.event.wait()
         with audio, elements:
             yield audio, elements

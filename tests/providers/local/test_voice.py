@@ -14,12 +14,12 @@ from engine.elements import Commit, InputAudio, Partial, Transcript
 from engine.errors import ConfigurationError, ErrorCode, RealtimeException
 from engine.interfaces import RecognitionElement, RecognizerInput, Voice
 from providers.local import recognition
-from providers.local.kokoro import VOICES, Kokoro, Phonemizer
+from providers.local.kokoro import VOICES, Kokoro, Phonemizer, Speech
 from providers.local.models import PREPARED, default_directory
 from providers.local.normalizer import normalize
 from providers.local.phrases import TOKEN_LIMIT
 from providers.local.recognition import LocalRecognizer, make_recognizer
-from providers.local.synthesis import CHUNK_SAMPLES, kokoro_worker, make_synthesizer
+from providers.local.synthesis import CHUNK_SAMPLES, kokoro_worker, make_synthesizer, repertoire
 from providers.local.whisper import Heard, Whisper
 from providers.local.worker import Stop, Stopped, Worker
 from tests.providers.local.support import (
@@ -290,6 +290,7 @@ async def test_very_long_text_without_a_place_to_breathe_is_spoken() -> None:
 
 async def test_a_cancelled_speaker_leaves_the_engine_usable_and_free() -> None:
     before = await say("Let me check that.")
+    repertoire(default_directory()).clear()
     for chunks in (0, 1, 6):
         send, receive = trio.open_memory_channel[bytes](0)
         async with trio.open_nursery() as nursery:
@@ -298,7 +299,20 @@ async def test_a_cancelled_speaker_leaves_the_engine_usable_and_free() -> None:
                 await receive.receive()
             await trio.sleep(0.05)
             nursery.cancel_scope.cancel()
+    repertoire(default_directory()).clear()
     assert await say("Let me check that.") == before
+
+
+async def test_what_was_said_before_needs_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await say("Of course, one moment.")
+
+    def fail(engine: Kokoro, speech: Speech, stop: Stop) -> bytes:
+        raise AssertionError("it was made again")
+
+    monkeypatch.setattr(Kokoro, "go_on", fail)
+    assert await say("Of course,  one moment.") == before
+    with pytest.raises(RealtimeException, match="Speech synthesis failed"):
+        await say("Of course, one moment.", VOICES[1])
 
 
 async def test_a_reader_that_left_ends_the_speaking() -> None:
