@@ -109,7 +109,7 @@ async def listening(
             await part.run(inputs, outputs, task_status=ready)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(run)  # noqa: ASYNC113 - nothing relies on its having begun
+        nursery.start_soon(serve)
         await ready.event.wait()
         with audio, elements:
             yield audio, elements
