@@ -13,7 +13,7 @@ from engine.config import PipelineConfiguration, Settings
 from engine.elements import InputAudio, InputElement, OutputElement, SpeechCut
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
-from engine.protocol.outbox import Outbox
+from engine.protocol.outbox import Outbox, OutboxFullError
 
 
 def open_line(configuration: PipelineConfiguration, settings: Settings) -> "ClientLine":
@@ -40,6 +40,7 @@ class ClientLine:
     """
     _input_ended: bool = attrs.field(default=False, init=False)
     _output_ended: bool = attrs.field(default=False, init=False)
+    _is_lost: bool = attrs.field(default=False, init=False)
     _arrived: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Not set: the session has taken all there was and waits for more."""
     _room: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -100,11 +101,23 @@ class ClientLine:
         """Queue an element for the client; never waits. False when it was speech that had to be shed.
 
         Raises:
-            OutboxFullError: the client is lost.
+            OutboxFullError: the client is lost. It is said once, and ends the session; what the session says on its way out is
+                for nobody.
         """
-        kept = self.outbox.put(element)
+        if self._is_lost:
+            return True
+        try:
+            kept = self.outbox.put(element)
+        except OutboxFullError:
+            self._is_lost = True
+            raise
         self._ready.set()
         return kept
+
+    @property
+    def is_lost(self) -> bool:
+        """The client reads so slowly that it was given up."""
+        return self._is_lost
 
     def cut_response(self, response_id: str, turn_id: str) -> None:
         """A barge-in: take back what is unsent of a response's speech and words."""

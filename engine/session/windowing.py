@@ -13,6 +13,7 @@ from engine.config import PipelineConfiguration
 from engine.elements import ControlToken, InputElement, OutError, Playback
 from engine.errors import ErrorCode, Whose
 from engine.pipeline.line import ClientLine
+from engine.protocol.outbox import OutboxFullError
 from engine.session.run import run_session
 from engine.session.services import Services
 from engine.session.start import SessionEnd
@@ -74,6 +75,8 @@ async def run_connection(
     """
     try:
         return await _run_sessions(configuration, line, services, owner=owner)
+    except OutboxFullError as error:  # by what is said between sessions
+        return ConnectionEnd(POLICY, error.code.value)
     finally:
         line.end_output()
 
@@ -97,6 +100,8 @@ async def _run_sessions(
         end = await run_session(session_configuration, line, services, owner=owner, take=window.take)
         if window.ends_connection:
             return ConnectionEnd(NORMAL, "the client ended the connection")
+        if line.is_lost:
+            return ConnectionEnd(POLICY, ErrorCode.SLOW_CLIENT.value)
         if has_key and not window.ended_by_client:
             return _connection_end(end)
         token = window.next_ready
