@@ -37,7 +37,6 @@ class Caller:
     """A microphone that is always open, and a loudspeaker that stops on an interim transcript."""
 
     line: ClientLine
-    voice: Synthesizer
     player: PlayedLine = attrs.field(factory=lambda: PlayedLine(24000))
     heard: list[tuple[float, OutputElement]] = attrs.field(factory=list[tuple[float, OutputElement]])
     speech: dict[str, bytearray] = attrs.field(factory=dict[str, bytearray])
@@ -50,21 +49,6 @@ class Caller:
     @property
     def now(self) -> float:
         return trio.current_time() - self.began
-
-    async def make(self, text: str) -> bytes:
-        """What the caller says, as its microphone hears it."""
-        made, audio = trio.open_memory_channel[bytes](4)
-        chunks: list[bytes] = []
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._speak, text, made)
-            with audio:
-                chunks = [pcm async for pcm in audio]
-        resampler = Resampler(self.voice.sample_rate, MICROPHONE_RATE)
-        return without_silence_behind(resampler.feed(b"".join(chunks)) + resampler.flush())
-
-    async def _speak(self, text: str, made: trio.MemorySendChannel[bytes]) -> None:
-        with made:
-            await self.voice.speak(text, Voice("jm_kumo"), made)
 
     async def say(self, pcm: bytes) -> float:
         """Speak; returns when the last sound has left the mouth, and that time."""
@@ -122,12 +106,12 @@ class Caller:
 
 
 @asynccontextmanager
-async def open_call(voice: Synthesizer, store: str) -> AsyncGenerator[Caller]:
+async def open_call(store: str) -> AsyncGenerator[Caller]:
     """A call to the demo café over the engine with its real voice."""
     configuration = PipelineConfiguration(key="agent:barista", session_id="call", input_sample_rate=MICROPHONE_RATE)
     async with open_services(store=store) as services:
         line = open_line(configuration, services.settings)
-        caller = Caller(line, voice)
+        caller = Caller(line)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(caller.listen, name="listen")
 
@@ -171,6 +155,23 @@ async def transcribe(recognizer: Recognizer, pcm: bytes, rate: int) -> str:
         nursery.start_soon(recognize)
         words = [e.text async for e in elements if isinstance(e, Transcript) and not e.is_interim]
     return " ".join(words)
+
+
+async def make_speech(voice: Synthesizer, text: str) -> bytes:
+    """What a caller says, as a microphone hears it: PCM16 at `MICROPHONE_RATE`."""
+    made, audio = trio.open_memory_channel[bytes](4)
+    chunks: list[bytes] = []
+
+    async def speak() -> None:
+        with made:
+            await voice.speak(text, Voice("jm_kumo"), made)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(speak)
+        with audio:
+            chunks = [pcm async for pcm in audio]
+    resampler = Resampler(voice.sample_rate, MICROPHONE_RATE)
+    return without_silence_behind(resampler.feed(b"".join(chunks)) + resampler.flush())
 
 
 def without_silence_behind(pcm: bytes) -> bytes:

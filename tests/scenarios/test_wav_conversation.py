@@ -12,7 +12,7 @@ from engine.interfaces import Recognizer, Synthesizer
 from engine.registry import load
 from engine.store.locate import open_store
 from engine.testing.invariants import check_stream, require
-from tests.scenarios.caller import Caller, normalized, open_call, transcribe, word_errors
+from tests.scenarios.caller import Caller, make_speech, normalized, open_call, transcribe, word_errors
 
 LONGEST = 240
 UTTERANCES = (
@@ -32,8 +32,8 @@ async def test_a_call_to_the_cafe(tmp_path: Path, capsys: pytest.CaptureFixture[
     delays: list[float] = []
     store = f"sqlite:{tmp_path}/call.db"
     with trio.fail_after(LONGEST):
-        async with open_call(voice, store) as caller:
-            spoken = [await caller.make(text) for text in (*UTTERANCES, INTERRUPTION)]
+        async with open_call(store) as caller:
+            spoken = [await make_speech(voice, text) for text in (*UTTERANCES, INTERRUPTION)]
             await caller.wait_for_exits(1)
             await caller.wait_until_played()
             for exits, pcm in enumerate(spoken[:-1], 2):
