@@ -1,42 +1,38 @@
-"""What a loudspeaker plays, on a time line (100 Hz keeps the numbers small)."""
-
-from hypothesis import given
-from hypothesis import strategies as st
+"""What a loudspeaker plays and when: one after the other, until a barge-in stops it."""
 
 from engine.protocol.player import PlayedLine
+from engine.testing.scripted import speech
 
-ONE = b"\x01\x00"
+RATE = 24000
+
+
+def shape(pcm: bytes) -> list[tuple[bool, int]]:
+    """Runs of sound and silence, in ms."""
+    runs: list[tuple[bool, int]] = []
+    step = 2 * RATE // 1000
+    for at in range(0, len(pcm), step):
+        is_sound = any(pcm[at : at + step])
+        if runs and runs[-1][0] is is_sound:
+            runs[-1] = (is_sound, runs[-1][1] + 1)
+        else:
+            runs.append((is_sound, 1))
+    return runs
 
 
 def test_speech_is_played_when_it_comes_or_behind_what_is_playing() -> None:
-    line = PlayedLine(100)
-    line.play(ONE * 10, 1.0)
-    line.play(ONE * 10, 1.02)
-    assert line.ends_at == 1.2
-    line.play(ONE * 10, 2.0)
-    assert line.finish(3.0) == bytes(200) + ONE * 20 + bytes(160) + ONE * 10 + bytes(180)
+    line = PlayedLine(RATE)
+    line.play(speech(200), 0.1)
+    line.play(speech(100), 0.15)
+    assert line.ends_at == 0.4
+    line.play(speech(100), 1.0)
+    assert shape(line.finish(1.5)) == [(False, 100), (True, 300), (False, 600), (True, 100), (False, 400)]
 
 
-def test_a_stop_takes_back_what_was_not_played() -> None:
-    line = PlayedLine(100)
-    line.play(ONE * 100, 0.0)
-    line.stop(0.25)
-    assert line.ends_at == 0.25
+def test_a_barge_in_stops_it() -> None:
+    line = PlayedLine(RATE)
+    line.play(speech(1000), 0.0)
+    line.stop(0.3)
+    assert line.ends_at == 0.3
     line.stop(5.0)
-    assert line.finish(0.3) == ONE * 25 + bytes(10)
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 50), st.floats(0, 2)), max_size=20))
-def test_the_line_is_never_shorter_than_the_time(steps: list[tuple[bool, int, float]]) -> None:
-    line = PlayedLine(100)
-    now = 0.0
-    for plays, samples, pause in steps:
-        now += pause
-        if plays:
-            before = max(line.ends_at, int(now * 100) / 100)
-            line.play(ONE * samples, now)
-            assert abs(line.ends_at - before - samples / 100) < 1e-9
-        else:
-            line.stop(now)
-            assert line.ends_at <= now
-    assert len(line.finish(now)) // 2 >= int(now * 100)
+    line.play(speech(100), 0.5)
+    assert shape(line.finish(0.4)) == [(True, 300), (False, 200), (True, 100)]
