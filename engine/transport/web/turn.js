@@ -42,10 +42,14 @@ export function makeSpeech(responseId) {
   };
 }
 
+const CHARACTERS_PER_SECOND = 15;
+
 /* -> [heard, unheard]: the words of an answer that was cut, divided as its sound was; whole words, in proportion. All of
    it counts as heard when there was no sound. */
-export function divideByHearing(text, { receivedMs, heardMs }) {
-  const share = receivedMs > 0 ? Math.min(1, heardMs / receivedMs) : 1;
+export function divideByHearing(text, { receivedMs, heardMs, status = "completed" }) {
+  // Words come ahead of their sound: what had not all come when it was cut would have been about so long.
+  const lengthMs = status === "completed" ? receivedMs : Math.max(receivedMs, (text.length / CHARACTERS_PER_SECOND) * 1000);
+  const share = receivedMs > 0 ? Math.min(1, heardMs / lengthMs) : 1;
   const words = text.split(/(?<=\s)(?=\S)/); // each with the space behind it
   const heard = words.slice(0, Math.floor(words.length * share)).join("");
   return [heard, text.slice(heard.length)];
