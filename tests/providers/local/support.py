@@ -65,7 +65,6 @@ async def recognize(
     """All elements for some audio, given as fast as it is taken."""
     items = split(inputs) if isinstance(inputs, bytes) else inputs
     async with listening(recognizer) as (audio, elements):
-        found: list[RecognitionElement] = []
 
         async def feed() -> None:
             with audio:
@@ -74,8 +73,7 @@ async def recognize(
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(feed)
-            async for element in elements:
-                found.append(element)  # noqa: PERF401 - what came before a failure is wanted, too
+            found = [element async for element in elements]
         return found
 
 
@@ -104,12 +102,12 @@ async def listening(
 
     ready = Ready()
 
-    async def serve() -> None:
+    async def hear() -> None:
         with inputs, outputs:
             await part.run(inputs, outputs, task_status=ready)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(serve)
+        nursery.start_soon(hear)
         await ready.event.wait()
         with audio, elements:
             yield audio, elements
