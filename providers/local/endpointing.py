@@ -134,7 +134,7 @@ class Endpointer:
     def commit(self, rest: bytes = b"") -> list[EndpointEvent]:
         """The user says that the utterance ends here; `rest` is audio that filled no chunk. Nothing when there was no speech."""
         if not self.is_speaking and self._speech >= COMMITTED_CHUNKS:
-            return [*self._start(), self._end(rest)]
+            return [*self._start(), *self.flush(rest)]
         return self.flush(rest)
 
     def flush(self, rest: bytes = b"") -> list[EndpointEvent]:

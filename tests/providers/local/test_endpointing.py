@@ -149,6 +149,7 @@ def test_a_committed_word_may_be_short() -> None:
     line = Timeline().feed([QUIET] * 5 + [LOUD] * 2)
     line.add(line.endpointer.commit())
     assert [kind for _, kind in line.kinds()] == ["SpeechStarted", "SpeechEnded"]
+    assert not line.endpointer.is_speaking
 
 
 @pytest.mark.parametrize("probabilities", [[], [QUIET] * 50, [QUIET] * 20 + [LOUD]])
