@@ -53,7 +53,7 @@ class PackageFile:
             ConfigurationError: it is missing or damaged.
         """
         path = self.locate()
-        _check(path, self.sha256, f"reinstall the package {self.package}")
+        _check(path, self.sha256, f"reinstall the package {self.package}, in the version that souffleur-engine pins")
         return path
 
 
