@@ -48,8 +48,7 @@ from engine.pipeline.turn_writer import TurnWriter
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.output import to_output
 from engine.protocol.speech import SpeechShaper
-from engine.protocol.turn_record import turn_document
-from engine.protocol.turns import (
+from engine.protocol.turn import (
     AmendTurn,
     AskAgain,
     CancelLegs,
@@ -63,8 +62,9 @@ from engine.protocol.turns import (
     Send,
     StartLegs,
     Turn,
-    TurnMachine,
 )
+from engine.protocol.turn_record import turn_document
+from engine.protocol.turns import TurnMachine
 from engine.protocol.usage import ActivityMeter
 from engine.store.documents import TurnDocument
 

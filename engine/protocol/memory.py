@@ -3,7 +3,7 @@
 import attrs
 
 from engine.interfaces import Message, Role
-from engine.protocol.turns import Turn
+from engine.protocol.turn import Turn
 
 
 @attrs.define(eq=False)

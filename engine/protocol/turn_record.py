@@ -4,7 +4,7 @@ from datetime import datetime
 
 from engine.elements import ToolPhase
 from engine.protocol.memory import is_action
-from engine.protocol.turns import Timing, Turn
+from engine.protocol.turn import Timing, Turn
 from engine.store.documents import (
     InstructionRecord,
     TimingLog,

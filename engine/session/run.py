@@ -31,7 +31,8 @@ from engine.pipeline.turnless import TurnlessPipeline
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.sentences import SentenceAssembler
-from engine.protocol.turns import TurnLimits, TurnMachine
+from engine.protocol.turn import TurnLimits
+from engine.protocol.turns import TurnMachine
 from engine.protocol.usage import ActivityMeter
 from engine.session.finish import announce_end, fenced, finish_session, say_last
 from engine.session.services import Services

@@ -3,7 +3,7 @@
 from engine.elements import Transcript
 from engine.interfaces import Message, Role
 from engine.protocol.memory import ConversationMemory, is_action
-from engine.protocol.turns import ResponseRecord, Turn
+from engine.protocol.turn import ResponseRecord, Turn
 from engine.testing.scripted import final
 
 

@@ -13,8 +13,8 @@ from engine.elements import (
     ToolPhase,
     Transcript,
 )
+from engine.protocol.turn import ResponseRecord, Timing, Turn
 from engine.protocol.turn_record import TYPED, turn_document
-from engine.protocol.turns import ResponseRecord, Timing, Turn
 from engine.store.documents import TimingLog, TurnDocument, TurnInputRecord
 from engine.testing.invariants import UNFINISHED
 from engine.testing.scripted import final

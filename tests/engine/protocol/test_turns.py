@@ -32,15 +32,8 @@ from engine.elements import (
     Transcript,
 )
 from engine.errors import ErrorCode
-from engine.protocol.turns import (
-    MAX_WAITING,
-    CancelLegs,
-    CutSpeech,
-    InterruptTools,
-    Legs,
-    StartLegs,
-    TurnLimits,
-)
+from engine.protocol.turn import CancelLegs, CutSpeech, InterruptTools, Legs, StartLegs, TurnLimits
+from engine.protocol.turns import MAX_WAITING
 from engine.testing.invariants import check_stream, require
 from engine.testing.scripted import final, interim, speech
 from tests.engine.protocol.turns_bench import Bench

@@ -26,7 +26,7 @@ from engine.protocol.hearing import Hearing
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.output import to_output
 from engine.protocol.sentences import SentenceAssembler
-from engine.protocol.turns import (
+from engine.protocol.turn import (
     AmendTurn,
     AskAgain,
     CancelLegs,
@@ -40,8 +40,8 @@ from engine.protocol.turns import (
     StartLegs,
     Turn,
     TurnLimits,
-    TurnMachine,
 )
+from engine.protocol.turns import TurnMachine
 
 FRAME_BYTES = 4800
 """100 ms at 24 kHz."""
