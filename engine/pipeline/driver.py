@@ -59,8 +59,8 @@ class ConversationDriver(ABC):
         """The user begins to speak or has typed; returns what the model has to be told."""
 
     @abstractmethod
-    def expect_answer(self, text: str) -> None:
-        """An input that asks for speech is on its way to the model, which will echo it as `text`."""
+    def expect_answer(self, text: str, provider: str) -> None:
+        """An input that asks for speech is on its way to the model, which will echo it as `text` of `provider` ("": of any)."""
 
     @abstractmethod
     def input_ended(self) -> None:

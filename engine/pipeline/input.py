@@ -179,22 +179,22 @@ class SessionInputs:
             limit = self.settings.text_characters
             self._refuse(ErrorCode.TOO_LARGE, f"A text may have up to {limit} characters; this one was left out.")
             return
-        await self._speak_up(text)
+        await self._speak_up(text, TYPED)
         await self.model_inputs.send(UserSpeech(text, TYPED))
 
     async def _take_action(self, name: str, parameters: Mapping[str, str]) -> None:
         if name == INTRO:
-            await self._speak_up(f"#{name}")
+            await self._speak_up(f"#{name}", "")
             await self.model_inputs.send(Action(name, parameters))
         elif name == RATING:
             self._rate(parameters)
         else:
             self._refuse(ErrorCode.UNKNOWN_ACTION, f"There is no action #{name[:40]}; it was not passed on.")
 
-    async def _speak_up(self, text: str) -> None:
+    async def _speak_up(self, text: str, provider: str) -> None:
         interim = Transcript(INTERIM_TEXT, is_interim=True, is_synthetic=True, provider=TYPED)
         interruption = self.turns.interrupt(interim)
-        self.turns.expect_answer(text)
+        self.turns.expect_answer(text, provider)
         await self.model_inputs.send(interruption)
 
     def _rate(self, parameters: Mapping[str, str]) -> None:

@@ -108,8 +108,8 @@ class Recognition:
         if transcript.is_interim:
             item = self.turns.interrupt(transcript)
         else:
-            self.turns.expect_answer(transcript.text)
             item = UserSpeech(transcript.text, transcript.provider or self.recognizer.name)
+            self.turns.expect_answer(item.text, item.provider)
         try:
             await self.model_inputs.send(item)
         except trio.BrokenResourceError:

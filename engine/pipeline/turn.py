@@ -203,7 +203,7 @@ class TurnPipeline(ConversationDriver):
             self.start_tool(element)
             return
         if isinstance(element, Transcript) and element.is_interim:
-            interruption = self.interrupt(element)
+            interruption = self._interrupt(self.machine.receive, element)
             if interruption.response_id is not None:
                 self._to_model(interruption)
             return
@@ -216,19 +216,22 @@ class TurnPipeline(ConversationDriver):
 
     def interrupt(self, interim: Transcript) -> Interrupted:
         """The user begins to speak or has typed. Acts at once; returns what the model has to be told (law 5)."""
+        return self._interrupt(self.machine.interrupt, interim)
+
+    def _interrupt(self, take: Callable[[Transcript, float], list[Do]], interim: Transcript) -> Interrupted:
         now = trio.current_time()
         self.meter.activity(now)
         hearing = self.line.hearing
         playing = hearing.playing(now)
-        cut = self._apply(self.machine.receive(interim, now))
+        cut = self._apply(take(interim, now))
         if not cut:
             return Interrupted()
         heard = playing if playing in cut else cut[-1]  # of the others nothing was heard yet
         heard_text, heard_ms = hearing.heard_text(heard, now), round(hearing.heard_ms(heard, now))
         return Interrupted(self.machine.name_at_model(heard), heard_text, heard_ms)
 
-    def expect_answer(self, text: str) -> None:
-        self.machine.expect_answer(text, trio.current_time())
+    def expect_answer(self, text: str, provider: str) -> None:
+        self.machine.expect_answer(text, provider, trio.current_time())
 
     def input_ended(self) -> None:
         self._apply(self.machine.input_ended(trio.current_time()))

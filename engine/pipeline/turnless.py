@@ -178,7 +178,7 @@ class TurnlessPipeline(ConversationDriver):
         self._user_at = trio.current_time()
         return Interrupted()
 
-    def expect_answer(self, text: str) -> None:
+    def expect_answer(self, text: str, provider: str) -> None:
         self._user_at = trio.current_time()
 
     def input_ended(self) -> None:

@@ -72,6 +72,8 @@ class Turn:
     started_at: float | None = None
     """None until something that counts has happened in it."""
     has_interim: bool = False
+    words_come_first: bool = False
+    """The engine has heard the user by itself: the words come as an echo, before anything of their answer."""
     is_lapsed: bool = False
     final: Transcript | None = None
     is_asked_again: bool = False
@@ -106,6 +108,11 @@ class Turn:
     def waits_for_words(self) -> bool:
         """The user has begun to speak, and neither words nor an answer have come."""
         return self.has_interim and self.final is None and not self.responses and not self.is_lapsed
+
+    @property
+    def expects_echo(self) -> bool:
+        """Nothing that the model may say now belongs to this turn: its words have not come, and nobody asked it to speak."""
+        return self.words_come_first and self.final is None and not self.is_lapsed and not self.window_open
 
     @property
     def user_text(self) -> str:

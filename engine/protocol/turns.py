@@ -71,6 +71,24 @@ SESSION_SHOULD_END = "sessionShouldEnd"
 
 
 @attrs.frozen
+class _Owed:
+    """An input on its way to the model."""
+
+    text: str
+    provider: str
+
+
+@attrs.frozen
+class _EngineInterim(Transcript):
+    """One that the model has not made."""
+
+
+@attrs.frozen
+class _Echo(Transcript):
+    """The echo of an input."""
+
+
+@attrs.frozen
 class _Overtaken(Transcript):
     """The echo of an input that an interruption had overtaken: its words count, its answer will not come."""
 
@@ -101,7 +119,7 @@ class TurnMachine:
     _speaking_since: float | None = attrs.field(default=None, init=False)
     _cut_text: str | None = attrs.field(default=None, init=False)
     _asked_again: str | None = attrs.field(default=None, init=False)
-    _owed: list[str] = attrs.field(factory=list[str], init=False)
+    _owed: list[_Owed] = attrs.field(factory=list[_Owed], init=False)
     """Inputs on their way to the model whose echo has not come."""
     _superseded: set[str] = attrs.field(factory=set[str], init=False)
     """Those that an interim has overtaken: their echo may still come, their answer will not."""
@@ -120,8 +138,13 @@ class TurnMachine:
 
     # --- what happens
 
+    def interrupt(self, interim: Transcript, now: float) -> list[Do]:
+        """The user begins to speak, as the engine knows by itself: by its own recognition, or because something was typed. So the
+        words will come as an echo, before their answer; what the model says without it is of an answer that was cut."""
+        return self.receive(_EngineInterim(**attrs.asdict(interim, recurse=False)), now)
+
     def receive(self, element: RealtimeElement, now: float) -> list[Do]:
-        """An element from the model, the recognition, a tool or a typed utterance."""
+        """An element from the model, the recognition or a tool."""
         if not self._is_over:
             self._receive(element, now)
         elif isinstance(element, Transcript) and element.is_interim and self.turn.is_fresh:
@@ -130,9 +153,10 @@ class TurnMachine:
             self._end_session(None)
         return self._settle(now)
 
-    def expect_answer(self, text: str, now: float) -> None:
-        """An input that asks for speech is on its way to the model, which will echo it as `text`: an answer is owed."""
-        self._owed.append(text)
+    def expect_answer(self, text: str, provider: str, now: float) -> None:
+        """An input that asks for speech is on its way to the model, which will echo it as `text` of that `provider` ("": of any):
+        an answer is owed."""
+        self._owed.append(_Owed(text, provider))
         self._superseded.discard(text)
         self._model_at = max(self._model_at, now)
 
@@ -310,17 +334,22 @@ class TurnMachine:
             self._take(element, now)
 
     def _noted_echo(self, final: Transcript) -> Transcript:
-        """A final pays what was owed for it. Echoes come in the order of the inputs."""
-        if final.text in self._superseded:
+        """A final pays what was owed for it. Echoes come in the order of the inputs; a provider may change their words. One of
+        neither the words nor the provider owed was spoken before, and is overtaken by what is on its way."""
+        echoes = [place for place, owed in enumerate(self._owed) if owed.text == final.text]
+        if not echoes:
+            echoes = [place for place, owed in enumerate(self._owed) if owed.provider in ("", final.provider)]
+        if final.text in self._superseded or (self._owed and not echoes):
             return _Overtaken(**attrs.asdict(final, recurse=False))
         self._superseded.clear()
-        if self._owed:
-            del self._owed[: self._owed.index(final.text) + 1 if final.text in self._owed else 1]
-        return final
+        if not echoes:
+            return final
+        del self._owed[: echoes[0] + 1]
+        return _Echo(**attrs.asdict(final, recurse=False))
 
     def _receive_interim(self, interim: Transcript, now: float) -> None:
         """A barge-in is acted on at once, unless the client has been told of one already and waits for the old turn's exit."""
-        self._superseded.update(self._owed)  # an interruption drops what waited at the model
+        self._superseded.update(owed.text for owed in self._owed)  # an interruption drops what waited at the model
         self._owed.clear()
         if self._next is not None:
             self._waiting = self._without_answers(self._waiting)
@@ -368,7 +397,7 @@ class TurnMachine:
                 pass
             case ToolEvent() if self._settles_open_call(element):
                 self._take_tool(element, now)
-            case Transcript() if self._is_final_of_cut_turn():
+            case Transcript() if self._is_final_of_cut_turn(element):
                 self._take_final(element, now)
             case Transcript() if self._next is None:
                 self._barge_in(self._synthetic_interim(element), now)
@@ -383,9 +412,9 @@ class TurnMachine:
             return False
         return command.response_id in self._ended if command.response_id else self.turn.is_cut
 
-    def _is_final_of_cut_turn(self) -> bool:
-        """The provider's own transcript of what was answered, and cut, before it came (cases C09, C10)."""
-        return self.turn.is_cut and self.turn.final_deadline is not None
+    def _is_final_of_cut_turn(self, final: Transcript) -> bool:
+        """The provider's own transcript of what was answered, and cut, before it came (cases C09, C10); no echo."""
+        return self.turn.is_cut and self.turn.final_deadline is not None and not isinstance(final, _Echo)
 
     def _belongs_to_current(self, element: RealtimeElement) -> bool:
         turn = self.turn
@@ -482,6 +511,7 @@ class TurnMachine:
             self._open_utterance(interim, turn, now)
         elif turn.has_interim and turn.final is None and not turn.responses:
             self._user_at = now  # the same utterance goes on: a turn has one interim
+            turn.words_come_first = isinstance(interim, _EngineInterim)
             if turn.is_lapsed:
                 turn.is_lapsed = False
                 self._cut_text, self._asked_again = self._asked_again, None
@@ -493,6 +523,7 @@ class TurnMachine:
         self._cut_text = self._asked_again = None
         self._cut_playing(turn, now)
         turn.has_interim = True
+        turn.words_come_first = isinstance(interim, _EngineInterim)
         turn.timing.last_interim = now
         self._user_at = now
         self._send(interim, turn)
@@ -625,7 +656,7 @@ class TurnMachine:
         self.turn.is_lapsed = True
         if self._cut_text is not None and not self._input_ended:
             self._asked_again = self._cut_text
-            self._owed.append(self._cut_text)
+            self._owed.append(_Owed(self._cut_text, ""))
             self._superseded.discard(self._cut_text)
             self._do.append(AskAgain(self._cut_text))
         self._cut_text = None
@@ -652,6 +683,9 @@ class TurnMachine:
         turn = self.turn
         if turn.response is not None and turn.response.response_id != element.response_id:
             self._hold(element)
+            return
+        if turn.expects_echo:
+            self._bury(element.response_id)
             return
         self._begin(turn, now)
         record = self._open_response(turn, element.response_id)
@@ -768,6 +802,9 @@ class TurnMachine:
         self._model_at = now
         if event.phase is ToolPhase.START:
             if event.owner is ToolOwner.MODEL:
+                if turn.expects_echo:
+                    self._bury(event.response_id)
+                    self._do.append(InterruptTools(turn.id))
                 if event.response_id in self._ended:
                     return  # the runner settles it; a call of a dead response was never shown
                 self._begin(turn, now)

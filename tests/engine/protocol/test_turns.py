@@ -472,8 +472,8 @@ def test_a_model_that_fills_what_waits_is_shed() -> None:
 
 
 def type_in(bench: Bench, text: str) -> None:
-    bench.receive(interim(provider="Client"))
-    bench.machine.expect_answer(text, bench.now)
+    bench.do(bench.machine.interrupt(interim(provider="Client"), bench.now))
+    bench.machine.expect_answer(text, "" if text.startswith("#") else "Client", bench.now)
 
 
 def test_typed_words_under_way_are_no_noise() -> None:
@@ -491,8 +491,8 @@ def test_typed_words_under_way_are_no_noise() -> None:
 def test_an_echo_that_was_overtaken_by_an_interim_counts_but_is_not_answered() -> None:
     bench = Bench()
     type_in(bench, "one")
-    bench.receive(interim())
-    bench.machine.expect_answer("two", bench.now)
+    bench.do(bench.machine.interrupt(interim(), bench.now))
+    bench.machine.expect_answer("two", "Scripted", bench.now)
     bench.receive(
         final("one", "Client", "r1"), final("two"), Token("One", "r1"), Token("Two.", "r2"), ResponseEnd("r2")
     )
@@ -510,6 +510,52 @@ def test_an_overtaken_action_is_nothing() -> None:
     bench.receive(Token("Hello.", "r2"), ResponseEnd("r2"))
     assert bench.texts() == ["Hello."]
     assert bench.machine.turn.user_text == "hello"
+
+
+def test_before_the_echo_of_what_the_engine_heard_nothing_is_an_answer() -> None:
+    """It was under way in the very moment of the interruption, and its response has never been named."""
+    bench = Bench()
+    bench.receive(interim(), final("one"))
+    type_in(bench, "two")
+    bench.advance(1)
+    done = bench.receive(Token("One", "r1"), audio(100, "r1"))
+    bench.call("c1", "rX")
+    bench.receive(final("two", "Client"), Token(" more", "r1"), Token("Two.", "r2"), ResponseEnd("r2"))
+    assert done == []
+    assert any(isinstance(do, InterruptTools) for do in bench.done)
+    assert not any("tool" in line for line in told(bench))
+    assert bench.texts() == ["Two."]
+    sound(bench)
+
+
+def test_what_a_model_says_unasked_after_a_noise_is_told() -> None:
+    bench = Bench()
+    bench.do(bench.machine.interrupt(interim(), bench.now))
+    bench.advance(3)
+    bench.receive(Token("Are you there?", "r1"), ResponseEnd("r1"))
+    assert bench.texts() == ["Are you there?"]
+
+
+def test_an_echo_is_no_late_transcript_of_the_turn_it_cut() -> None:
+    bench = Bench()
+    bench.receive(interim(), Token("At nine.", "r1"), audio(1000, "r1"))
+    type_in(bench, "stop")
+    bench.receive(final("stop", "Client"), Token("Yes.", "r2"), ResponseEnd("r2"), final("when do you open"))
+    bench.advance(1)
+    assert [turn.user_text for turn in bench.closed] == ["when do you open", "stop"]
+    assert bench.texts()[-1] == "Yes."
+
+
+def test_words_of_another_source_were_spoken_before_what_is_under_way() -> None:
+    """The provider's transcript of what was said before something was typed: its answer was cut."""
+    bench = Bench()
+    bench.receive(interim())
+    type_in(bench, "typed")
+    bench.receive(final("spoken"), final("typed", "Client"), Token("Yes.", "r2"), ResponseEnd("r2"))
+    bench.advance(1)
+    assert [turn.user_text for turn in bench.closed] == ["spoken", "typed"]
+    assert bench.texts() == ["Yes."]
+    sound(bench)
 
 
 def test_the_same_words_twice_are_answered() -> None:

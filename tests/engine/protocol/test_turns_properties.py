@@ -27,6 +27,7 @@ from engine.elements import (
     SpeakingState,
     SpeechItem,
     Token,
+    Transcript,
 )
 from engine.errors import ErrorCode
 from engine.testing.invariants import check_stream, require
@@ -63,8 +64,8 @@ def call_tool(response_id: str, policy: OnInterruption) -> Step:
 
 def type_words(is_echoed: bool) -> Step:
     def step(bench: Bench, place: int) -> None:
-        bench.receive(interim(provider="Client"))
-        bench.machine.expect_answer(f"typed {place}", bench.now)
+        bench.do(bench.machine.interrupt(interim(provider="Client"), bench.now))
+        bench.machine.expect_answer(f"typed {place}", "Client", bench.now)
         if is_echoed:
             bench.receive(final(f"typed {place}", provider="Client"))
 
@@ -180,6 +181,8 @@ class Exchange:
     is_cancel_told: bool
 
 
+TRANSCRIPT_SECONDS = 1.0
+"""After the interruption of a turn, at the latest, its transcript has come."""
 GAPS = st.sampled_from([0, 0, 0.05, 0.3, 1.0, 1.9, 2.5])
 EXCHANGES = st.builds(
     Exchange,
@@ -218,8 +221,12 @@ class Script:
             event()
 
 
-def expect_answer(bench: Bench, text: str) -> None:
-    bench.machine.expect_answer(text, bench.now)
+def expect_answer(bench: Bench, text: str, provider: str) -> None:
+    bench.machine.expect_answer(text, provider, bench.now)
+
+
+def hear_user(bench: Bench, interim: Transcript, *, is_engines: bool) -> None:
+    bench.do((bench.machine.interrupt if is_engines else bench.machine.receive)(interim, bench.now))
 
 
 def script(bench: Bench, exchanges: list[Exchange]) -> Script:
@@ -231,19 +238,22 @@ def script(bench: Bench, exchanges: list[Exchange]) -> Script:
         cut = begins[number + 1] if number + 1 < len(begins) else float("inf")
         response_id, text = f"r{number}", f"words {number}"
         provider = "Client" if exchange.how == "typed" else "Scripted"
-        script.at(begin, partial(bench.receive, interim(provider=provider)))
+        begins_at = partial(
+            hear_user, bench, interim(provider=provider), is_engines=exchange.how in {"typed", "engine"}
+        )
+        script.at(begin, begins_at)
         words = max(begin + (0 if exchange.how == "typed" else exchange.words_after), last_words)
         start = words + exchange.answer_after
         end = start + exchange.pieces * exchange.between
         if exchange.how == "late":
-            words, has_words = end + 0.3, end + 0.3 < cut + bench.machine.limits.interim_lapse
+            words, has_words = max(last_words, min(end + 0.3, cut + TRANSCRIPT_SECONDS)), True
         else:
             has_words = words < cut  # else the user went on speaking: it is one utterance
         if has_words:
             last_words = words
             script.words.append(text)
             if exchange.how in {"typed", "engine"}:
-                script.at(words, partial(expect_answer, bench, text))
+                script.at(words, partial(expect_answer, bench, text, provider))
             name = response_id if exchange.is_named and exchange.how != "late" else ""
             script.at(words, partial(bench.receive, final(text, provider=provider, response_id=name)))
         elif exchange.how != "late":
@@ -255,9 +265,9 @@ def script(bench: Bench, exchanges: list[Exchange]) -> Script:
                 script.at(time, partial(bench.receive, *elements))
         if end < cut:
             script.at(end, partial(bench.receive, ResponseEnd(response_id)))
-            if cut - end > bench.save_seconds * (
-                number + 1
-            ):  # else it may have waited for earlier exits until it was cut
+            # Else it may have waited for exits and transcripts of earlier turns until it was cut.
+            late = sum(earlier.how == "late" for earlier in exchanges[:number])
+            if cut - end > bench.save_seconds * (number + 1) + TRANSCRIPT_SECONDS * late:
                 script.answers += [f"Part {number} {piece}." for piece in range(exchange.pieces)]
         elif exchange.is_cancel_told and start < cut:
             script.at(cut, partial(bench.receive, ResponseEnd(response_id, ResponseStatus.CANCELLED)))
