@@ -13,13 +13,14 @@ from urllib.parse import unquote
 import attrs
 
 from engine.config import PipelineConfiguration
+from engine.pipeline.line import open_line
 from engine.protocol.parameters import parse_configuration
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
-from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection, new_line
+from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +92,7 @@ class App:
         owner, configuration = identify(headers, asked, self.services)
         await receive()  # websocket.connect
         await send({"type": "websocket.accept", "subprotocol": authentication_subprotocol(scope["subprotocols"])})
-        line = new_line(configuration, self.services.settings)
+        line = open_line(configuration, self.services.settings)
         door = Door(AsgiSocket(receive, send), configuration, line, self.services.settings)
         end = await door.run(partial(self.run, configuration, line, self.services, owner=owner))
         level = logging.DEBUG if end.code == NORMAL else logging.INFO

@@ -16,9 +16,7 @@ from engine.config import PipelineConfiguration, Settings
 from engine.elements import ControlToken, InputElement, OutError
 from engine.errors import ErrorCode, Whose
 from engine.pipeline.line import ClientLine
-from engine.protocol.hearing import Hearing
-from engine.protocol.inbox import Inbox
-from engine.protocol.outbox import Outbox, OutboxFullError
+from engine.protocol.outbox import OutboxFullError
 from engine.protocol.wire import WireEncoder, decode_binary, decode_text
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
@@ -101,18 +99,6 @@ class AsgiSocket:
 
     async def close(self, code: int, reason: str) -> None:
         await self._send({"type": "websocket.close", "code": code, "reason": reason})
-
-
-def new_line(configuration: PipelineConfiguration, settings: Settings) -> ClientLine:
-    """The line between a door and its sessions, with the sizes of the settings."""
-    return ClientLine(
-        Inbox(settings.inbox_bytes, settings.inbox_elements),
-        Outbox(
-            Hearing(text_only=configuration.text_only),
-            max_speech_ms=settings.outbox_speech_seconds * 1000,
-            max_elements=settings.outbox_elements,
-        ),
-    )
 
 
 @attrs.define(eq=False)
