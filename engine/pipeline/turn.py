@@ -180,7 +180,8 @@ class TurnPipeline(ConversationDriver):
             return True
         if self.machine.is_over:
             over = self._goodbye_over()
-            if over is not None and over <= trio.current_time() and not self.machine.turn.is_closing:
+            is_heard = over is not None and over <= trio.current_time() and not self.machine.turn.is_closing
+            if is_heard or self.machine.input_has_ended:
                 self.end_reason = "the agent ended the session"
                 return True
             return False

@@ -270,6 +270,11 @@ class TurnMachine:
         return bool(self._owed or self.turn.window_open or self.front.waits_for_words)
 
     @property
+    def input_has_ended(self) -> bool:
+        """The client has left, or wants to."""
+        return self._input_ended
+
+    @property
     def is_over(self) -> bool:
         """The agent has ended the session."""
         return self._is_over

@@ -19,6 +19,7 @@ from engine.elements import (
     OutCommand,
     OutError,
     Partial,
+    Playback,
     RealtimeCommand,
     RealtimeElement,
     RealtimeError,
@@ -453,3 +454,82 @@ async def test_a_gap_of_half_a_second_counts_as_silence(autojump_clock: MockCloc
         ]
         assert silences == [(1.039, 2000), (4.039, 2000)]
         assert len(recognizer.heard_audio) == 5 + 2
+
+
+async def test_a_text_only_agent_has_finished_when_its_words_have_come(autojump_clock: MockClock) -> None:
+    agent = ScriptedAgent(user_idle_seconds=30)
+    async with open_scene(agent=agent, model=ScriptedModel(answer_instructions), text_only=True) as stage:
+        await trio.sleep(5)
+        await stage.client.send(InputText("hello"))
+        await stage.over.wait()
+        assert [time for time, _ in stage.model.session.instructions] == [35]
+        assert stage.ended_at == 65
+
+
+# --- the goodbye ------------------------------------------------------------------------------------------------------
+
+
+async def say_goodbye(stage: Stage) -> None:
+    """At 1 s, in three seconds of speech; what is planned ends there."""
+    await trio.sleep(1)
+    session = stage.model.session
+    session.say(interim(), final("bye", response_id="r1"), Token("Goodbye then.", "r1"))
+    session.say(SpeechItem(speech(3000), 24000, "r1"), RealtimeCommand("sessionShouldEnd"), ResponseEnd("r1"))
+
+
+async def ended_at(stage: Stage) -> float:
+    await stage.client.wait_for_command("session-end", state="CLOSED", reason="the agent ended the session")
+    commands = [element.name for element in stage.client.elements if isinstance(element, OutCommand)]
+    assert commands[1:] == ["sessionShouldEnd", "response-end", "exit", "session-end"]
+    return trio.current_time()
+
+
+async def test_the_session_ends_when_the_goodbye_has_been_heard(autojump_clock: MockClock) -> None:
+    async with open_scene() as stage:
+        await say_goodbye(stage)
+        assert await ended_at(stage) == 4
+        await stage.over.wait()
+        assert stage.end is not None
+        assert (stage.end.code, stage.end.reason) == (1000, "the agent ended the session")
+
+
+async def test_a_client_that_plays_later_is_waited_for(autojump_clock: MockClock) -> None:
+    async with open_scene() as stage:
+        await say_goodbye(stage)
+        await trio.sleep(2)
+        await stage.client.send(Playback("r1", 1000))
+        assert await ended_at(stage) == 5
+
+
+async def test_a_client_that_never_plays_is_waited_for_five_seconds(autojump_clock: MockClock) -> None:
+    async with open_scene() as stage:
+        await say_goodbye(stage)
+        for _ in range(7):
+            await trio.sleep(1)
+            await stage.client.send(Playback("r1", 0))
+        assert await ended_at(stage) == 1 + 3 + 5
+
+
+async def test_a_written_goodbye_ends_at_once(autojump_clock: MockClock) -> None:
+    async with open_scene(text_only=True) as stage:
+        await say_goodbye(stage)
+        assert await ended_at(stage) == 1
+
+
+async def test_a_user_who_speaks_into_the_goodbye_is_not_made_to_hear_its_rest(autojump_clock: MockClock) -> None:
+    store = FaultyStore()
+    async with open_scene(store=store) as stage:
+        await say_goodbye(stage)
+        await trio.sleep(1)
+        stage.model.session.say(interim())
+        await stage.client.wait_for_command("session-end", state="CLOSED")
+        assert trio.current_time() == 2
+        assert [output.heard for output in store.turns[0].output] == [""]
+
+
+async def test_a_client_may_leave_before_the_goodbye_is_over(autojump_clock: MockClock) -> None:
+    async with open_scene() as stage:
+        await say_goodbye(stage)
+        await trio.sleep(1)
+        await stage.client.send(ControlToken("exit"))
+        assert await ended_at(stage) == 2

@@ -813,6 +813,7 @@ def test_the_agent_ends_the_session_with_a_goodbye() -> None:
     assert told(bench)[-2:] == ["turn-1 r1 completed", "turn-1 exit"]
     assert bench.ended == ["r1"]
     assert bench.machine.is_over
+    assert not bench.machine.input_has_ended
     assert bench.machine.deadline is None
     assert bench.machine.tick(bench.now) == []
     bench.receive(Token("More", "r2"), final("and"))
