@@ -290,9 +290,8 @@ class TurnPipeline(ConversationDriver):
                 case StartLegs(turn):
                     self.memory.put_turn(turn)
                     if self._working is not None:
-                        scope = self._legs[turn.id] = (
-                            trio.CancelScope()
-                        )  # now: a barge-in may come before the task has begun
+                        # The scope is there before the task has begun: a barge-in may come in the same step.
+                        scope = self._legs[turn.id] = trio.CancelScope()
                         self._working.start_soon(self._run_legs, turn, scope, name=f"{turn.id} legs")
                 case CancelLegs(turn, reason):
                     if turn.id in self._legs:
