@@ -28,13 +28,15 @@ from engine.elements import (
     ModelInput,
     MultimodalInteraction,
     OnInterruption,
+    OutEvaluation,
     Partial,
     RealtimeCommand,
     RealtimeElement,
     RealtimeInstruction,
     Transcript,
 )
-from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
+from engine.principal import Principal, ProjectAccess, UserAccount
+from engine.store.documents import LogKind, SessionDocument
 
 logger = logging.getLogger(__name__)
 
@@ -426,6 +428,38 @@ class Agent(Protocol):
     def user_idle_seconds(self) -> float | None: ...
 
 
+class SessionLog(ABC):
+    """A session's LLM log (L22). `record` never waits and never raises; what it is given is kept out of every other log."""
+
+    @abstractmethod
+    def record(
+        self,
+        kind: LogKind,
+        content: JsonObject,
+        *,
+        component: str = "",
+        model: str = "",
+        turn_id: str = "",
+        usage: TokenUsage | None = None,
+        seconds: float | None = None,
+    ) -> None: ...
+
+
+class NoLog(SessionLog):
+    def record(
+        self,
+        kind: LogKind,
+        content: JsonObject,
+        *,
+        component: str = "",
+        model: str = "",
+        turn_id: str = "",
+        usage: TokenUsage | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Keep nothing."""
+
+
 @attrs.define(eq=False)
 class Context:
     """What a conversation is about, given to every component. One per session; `turn_id` moves on with the turns."""
@@ -436,6 +470,9 @@ class Context:
     environment: Environment
     content: Agent | None = None
     """The agent, or None for the setups that have none."""
+    principal: Principal = attrs.field(factory=lambda: Principal(owner=""))
+    """Who is talking; `#authorization` replaces it until the session's end, and never the session's owner (L4)."""
+    log: SessionLog = attrs.field(factory=NoLog)
     project_ref: str = ""
     turn_id: str = ""
     messages: Sequence[Message] = ()
@@ -500,6 +537,10 @@ class InteractionManager(ABC):
     async def on_session_start(self, context: Context) -> None:
         """Runs before the system prompt is built and before the provider session exists: it delays the first word."""
 
+    async def evaluate(self, context: Context, emit: Callable[[OutEvaluation], None]) -> None:
+        """The end-of-conversation evaluation, when the conversation came to its end: not when it failed or the client vanished
+        (L6). Bounded; what was emitted until then reaches the client, if it is still there, and is stored."""
+
     async def on_session_disconnect(self, context: Context) -> None:
         """Runs after the session, shielded and bounded."""
 
@@ -524,62 +565,29 @@ class TurnlessInteractionManager(InteractionManager):
         """A final transcript of the user, or a sentence of the model; beside the stream, never delaying speech."""
 
 
-# --- what there is to talk to, and where it is kept ------------------------------------------------------------------
+# --- what there is to talk to ------------------------------------------------------------------------------------------
 
 
 class Catalog(Protocol):
-    """The agents and realtime configurations of the loaded projects."""
+    """The agents and realtime configurations there are: those of the project files, and those that were made by management.
 
-    def published_agents(self) -> Sequence[Agent]:
-        """Published agents of public projects, in the order of the project file."""
+    Any of these may raise StoreError, when what is asked for is neither in a file nor remembered.
+    """
+
+    async def published_agents(self) -> Sequence[Agent]:
+        """Published agents of public projects, in the order of the project files, then by ref."""
         ...
 
-    def agent(self, ref: str) -> tuple[Agent, str] | None:
+    async def agent(self, ref: str) -> tuple[Agent, str] | None:
         """The agent of that ref and its project's ref."""
         ...
 
-    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None: ...
+    async def realtime_configuration(self, configuration_id: str) -> tuple[RealtimeProperties, str] | None:
+        """The properties of that id and the ref of the project they belong to. May be as old as the cache allows (P10)."""
+        ...
 
-    def all_realtime_properties(self) -> Sequence[RealtimeProperties]: ...
+    async def all_realtime_properties(self) -> Sequence[RealtimeProperties]: ...
 
+    async def project(self, ref: str) -> ProjectAccess | None: ...
 
-class StoreError(Exception):
-    """The store could not do it now. The caller may try again with the same document: writes are idempotent by id."""
-
-
-class Store(ABC):
-    """Operations of the domain. Every write is durable when it returns, and safe to repeat with the same id."""
-
-    @abstractmethod
-    async def open_session(self, document: SessionDocument) -> SessionDocument:
-        """The session of that id, back to OPEN when it existed with the same owner, else the given one, created.
-
-        Raises:
-            NotFoundError: it exists and belongs to another owner; nothing about it is revealed.
-            StoreError: see the class.
-        """
-
-    @abstractmethod
-    async def save_session(self, document: SessionDocument) -> None: ...
-
-    @abstractmethod
-    async def get_session(self, session_id: str) -> SessionDocument | None: ...
-
-    @abstractmethod
-    async def append_turns(self, turns: Sequence[TurnDocument]) -> None:
-        """All or nothing, in one write. A turn written again under its id replaces the earlier one: a later barge-in may show
-        that less of it was heard."""
-
-    @abstractmethod
-    async def get_turns(self, session_id: str, *, limit: int, last: bool = False) -> list[TurnDocument]:
-        """In the order of their index: the first `limit`, or the `last` ones."""
-
-    @abstractmethod
-    async def save_usage(self, usage: UsageDocument) -> None: ...
-
-    @abstractmethod
-    async def get_usage(self, session_id: str) -> list[UsageDocument]: ...
-
-    @abstractmethod
-    async def check(self) -> None:
-        """Raises StoreError when the store cannot be reached or written."""
+    async def user(self, name: str) -> UserAccount | None: ...

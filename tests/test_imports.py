@@ -13,7 +13,10 @@ BASE = (
     "engine.config",
     "engine.interfaces",
     "engine.registry",
+    "engine.principal",
+    "engine.observation",
     "engine.store.documents",
+    "engine.store.contract",
 )
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
@@ -21,12 +24,22 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.elements": ("engine.errors",),
     "engine.config": ("engine.errors",),
     "engine.store.documents": ("engine.config",),
-    "engine.interfaces": ("engine.elements", "engine.errors", "engine.config", "engine.store.documents"),
+    "engine.store.contract": ("engine.store.documents",),
+    "engine.principal": ("engine.errors",),
+    "engine.observation": ("engine.store.documents",),
+    "engine.interfaces": (
+        "engine.elements",
+        "engine.errors",
+        "engine.config",
+        "engine.principal",
+        "engine.store.documents",
+    ),
     "engine.registry": ("engine.errors",),
     "engine.protocol": (*BASE, "engine.protocol"),
     "engine.pipeline": (*BASE, "engine.protocol", "engine.pipeline"),
     "engine.store": (*BASE, "engine.store"),
-    "engine.observe": (*BASE, "engine.observe"),
+    "engine.observe": (*BASE, "engine.protocol", "engine.observe"),
+    "engine.identity": (*BASE, "engine.identity"),
     "engine.session": (*BASE, "engine.protocol", "engine.pipeline", "engine.session"),
     "engine.testing": (*BASE, "engine.protocol", "engine.pipeline", "engine.session", "engine.store", "engine.testing"),
     "engine.transport": (
@@ -34,6 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engine.protocol",
         "engine.pipeline",
         "engine.session",
+        "engine.identity",
         "engine.observe",
         "engine.transport",
     ),

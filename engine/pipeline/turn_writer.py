@@ -5,7 +5,7 @@ import logging
 import attrs
 import trio
 
-from engine.interfaces import Store, StoreError
+from engine.store.contract import Store, StoreError
 from engine.store.documents import TurnDocument
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,14 @@ import trio
 
 from engine.elements import OutCommand, OutputElement, ResponseStatus
 from engine.errors import RemoteError
-from engine.interfaces import Context, StoreError
+from engine.interfaces import Context
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
 from engine.pipeline.turn_writer import FIRST_RETRY, LONGEST_RETRY
 from engine.protocol.usage import ActivityMeter
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
+from engine.store.contract import StoreError
 from engine.store.documents import SessionState, UsageDocument
 
 logger = logging.getLogger(__name__)

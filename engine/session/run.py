@@ -15,7 +15,6 @@ from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError,
 from engine.interfaces import (
     RecognizerInput,
     SessionInput,
-    StoreError,
     ToolCall,
     TurnInteractionManager,
     TurnlessInteractionManager,
@@ -38,6 +37,7 @@ from engine.session.finish import announce_end, fenced, finish_session, say_last
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd, open_document, prepare
 from engine.session.watchdog import watch_length, watch_user
+from engine.store.contract import StoreError
 from engine.store.documents import SessionDocument, SessionState
 
 logger = logging.getLogger(__name__)

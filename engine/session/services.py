@@ -5,15 +5,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from engine.config import Settings
-from engine.interfaces import (
-    Catalog,
-    ElementFilter,
-    Environment,
-    InteractionManager,
-    PartFactory,
-    RealtimeModel,
-    Store,
-)
+from engine.interfaces import Catalog, ElementFilter, Environment, InteractionManager, PartFactory, RealtimeModel
+from engine.store.contract import Store
 
 
 @attrs.frozen

@@ -17,13 +17,13 @@ from engine.interfaces import (
     RealtimeSession,
     Recognizer,
     Role,
-    StoreError,
     SystemPrompt,
     ToolBox,
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
 from engine.session.services import Services
+from engine.store.contract import StoreError
 from engine.store.documents import SessionDocument, SessionState, TurnDocument
 
 logger = logging.getLogger(__name__)

@@ -21,10 +21,14 @@ class SessionDocument(CamelModel):
 
     id: str
     state: SessionState = SessionState.OPEN
+    fence: int = Field(default=0, ge=0)
+    """Counts the openings. Who opened it last may write; everybody with an older number has been taken over."""
     key: str = ""
     owner: str = ""
     """Who may resume it: a user, else the device or speaker it came from."""
     user_id: str = ""
+    user_name: str = ""
+    user_email: str = ""
     device_ref: str = ""
     agent: str = ""
     project_ref: str = ""
@@ -37,6 +41,18 @@ class SessionDocument(CamelModel):
     rating: int | None = None
     rating_text: str = ""
     end_reason: str = ""
+    evaluations: list["EvaluationRecord"] = Field(default_factory=list["EvaluationRecord"])
+    recordings: list[str] = Field(default_factory=list[str])
+    """File names beside the store, one for each run that was recorded (L10)."""
+
+
+class EvaluationRecord(CamelModel):
+    """One verdict of the end-of-conversation evaluation (L6)."""
+
+    name: str
+    score: float | None = Field(default=None, allow_inf_nan=False)
+    reasons: list[str] = Field(default_factory=list[str])
+    data: dict[str, Any] | None = None
 
 
 class TurnInputRecord(CamelModel):
@@ -109,3 +125,110 @@ class UsageDocument(CamelModel):
     cached_tokens: int = 0
     turns: int = 0
     created_at: datetime
+
+
+class MessageDocument(CamelModel):
+    """One line of a conversation without turns, or of a chat (L17)."""
+
+    id: str
+    session_id: str
+    position: int = Field(ge=0)
+    role: Literal["user", "assistant"]
+    text: str
+    created_at: datetime
+
+
+class LogKind(StrEnum):
+    PROMPT = "prompt"
+    INSTRUCTION = "instruction"
+    TOOL = "tool"
+    CHAT = "chat"
+
+
+class LogEntry(CamelModel):
+    """One entry of a session's LLM log (L22): what a model was told, and what it cost."""
+
+    id: str
+    session_id: str
+    position: int = Field(ge=0)
+    """Grows within a session, over its runs; the order of the log."""
+    at: datetime
+    kind: LogKind
+    component: str = ""
+    """Who asked: "speaker", "planner", an extractor's or a judge's name."""
+    model: str = ""
+    turn_id: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    duration_ms: int | None = None
+    content: dict[str, Any] | None = None
+    """What was said: the prompt's or instruction's text, the call with its result, the messages and the answer. None: redacted."""
+
+
+class ResourceKind(StrEnum):
+    """What the management API keeps."""
+
+    PROJECT = "projects"
+    AGENT = "agents"
+    TEMPLATE = "templates"
+    TEMPLATE_REVISION = "template-revisions"
+    REALTIME_CONFIGURATION = "realtime-configurations"
+    USER = "users"
+    API_KEY = "api-keys"
+    DEVICE = "devices"
+
+
+class Resource(CamelModel):
+    """A managed document. `version` counts its writes, from 1; it is the ETag."""
+
+    kind: ResourceKind
+    id: str
+    version: int = Field(default=0, ge=0)
+    body: dict[str, Any]
+    created_at: datetime
+    updated_at: datetime
+
+
+class MemoryDocument(CamelModel):
+    """One revision of something that is remembered: a user's facts, a session's plan, a summary. Revisions count from 1."""
+
+    id: str
+    scope: str
+    """Whose it is, such as "user:anna" or "session:s1"."""
+    name: str
+    """What it is, such as "facts" or "plan"."""
+    revision: int = Field(default=0, ge=0)
+    body: dict[str, Any]
+    session_id: str = ""
+    created_at: datetime
+
+
+class Lease(CamelModel):
+    """The right to work at something, for one holder at a time and until a time (case C50)."""
+
+    name: str
+    token: str
+    """The holder's own, made up anew for each try."""
+    fence: int
+    """Grows with each new holder: what is written under a lease carries it."""
+    expires_at: datetime
+
+
+class Delivery(CamelModel):
+    """A webhook call that is owed. It is kept until it was taken or given up, whichever process does it."""
+
+    id: str
+    session_id: str
+    url: str
+    secret: str = ""
+    """A reference (`env:NAME`, `file:PATH`), never the secret."""
+    body: str
+    """JSON text, as it is signed."""
+    attempts: int = 0
+    due_at: datetime
+    expires_at: datetime
+    """When it is given up."""
+    done: bool = False
+    outcome: str = ""
+    """How it ended, in words for an operator."""

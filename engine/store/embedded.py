@@ -16,7 +16,7 @@ import attrs
 import trio
 from pydantic import ValidationError
 
-from engine.interfaces import Store, StoreError
+from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
 from engine.store.group_writer import CLOSE_SECONDS, GroupWriter, Write, open_group_writer
 from engine.store.rules import keeping_owner, reopened

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 import attrs
 import trio
 
-from engine.interfaces import StoreError
+from engine.store.contract import StoreError
 
 C = TypeVar("C")
 """What a write works on, such as a database connection."""

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from engine.errors import ConfigurationError
-from engine.interfaces import Store
+from engine.store.contract import Store
 from engine.store.embedded import open_embedded
 from engine.store.memory import MemoryStore
 

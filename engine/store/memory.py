@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import trio
 
-from engine.interfaces import Store, StoreError
+from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
 from engine.store.rules import keeping_owner, reopened
 

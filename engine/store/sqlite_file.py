@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 
 from engine.errors import ConfigurationError
-from engine.interfaces import StoreError
+from engine.store.contract import StoreError
 
 APPLICATION_ID = int.from_bytes(b"Souf")
 """Marks the file as ours (`PRAGMA application_id`), so that no other program's database gets our tables."""

@@ -6,7 +6,7 @@ from enum import Enum, auto
 import attrs
 import trio
 
-from engine.interfaces import Store, StoreError
+from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
 from engine.store.memory import MemoryStore
 

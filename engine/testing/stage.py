@@ -30,7 +30,6 @@ from engine.interfaces import (
     RealtimeModel,
     Recognizer,
     Steer,
-    Store,
     SystemPrompt,
     ToolBox,
     TurnInput,
@@ -40,6 +39,7 @@ from engine.interfaces import (
 from engine.pipeline.line import open_line
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd, run_connection
+from engine.store.contract import Store
 from engine.store.memory import MemoryStore
 from engine.testing.scripted import ScriptedClient, ScriptedModel, ScriptedProperties
 

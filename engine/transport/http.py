@@ -13,8 +13,8 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from engine.config import CamelModel
-from engine.interfaces import StoreError
 from engine.session.services import Services
+from engine.store.contract import StoreError
 from engine.transport.asgi import Problem
 from engine.transport.openapi import Operation, Query, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from engine.errors import NotFoundError
-from engine.interfaces import Store
+from engine.store.contract import Store
 from engine.store.documents import SessionDocument, TurnDocument, TurnInputRecord
 from engine.store.embedded import open_embedded
 

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from engine.errors import NotFoundError
-from engine.interfaces import Store, StoreError
+from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, SessionState
 from engine.store.locate import open_store
 from tests.engine.store.samples import NOON, UNSTORABLE, full_turn, session, turn, usage

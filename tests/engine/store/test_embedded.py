@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from engine.interfaces import StoreError
 from engine.store import embedded, group_writer
+from engine.store.contract import StoreError
 from engine.store.embedded import EmbeddedStore, open_embedded
 from engine.store.sqlite_file import CHECKPOINT_BYTES, DatabaseFile, open_file
 from tests.engine.store.samples import session, turn, usage

@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from engine.interfaces import StoreError
+from engine.store.contract import StoreError
 from engine.store.group_writer import BATCH_WRITES, CLOSE_SECONDS, QUEUE_WRITES, GroupWriter, Write, open_group_writer
 
 Log = list[str]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import trio
 
-from engine.interfaces import Store
+from engine.store.contract import Store
 from engine.store.embedded import open_embedded
 from tests.engine.store.kill_rounds import check_integrity, run_rounds
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.interfaces import StoreError
+from engine.store.contract import StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
 from engine.testing.faults import Fault, FaultyStore, StoreCall
 from engine.testing.schedule import seed_schedule

@@ -29,10 +29,11 @@ from engine.elements import (
     OutText,
 )
 from engine.errors import Whose
-from engine.interfaces import Agent, Environment, RealtimeModel, Store, StoreError
+from engine.interfaces import Agent, Environment, RealtimeModel
 from engine.pipeline.line import ClientLine
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
+from engine.store.contract import Store, StoreError
 from engine.transport.app import App, create_app
 from engine.transport.http import Readiness
 from engine.transport.server import Server

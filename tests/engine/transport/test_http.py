@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.interfaces import StoreError
+from engine.store.contract import StoreError
 from engine.transport.http import PAGE_LIMIT
 from engine.transport.pages import CONTENT_TYPES, is_known, load_pages, page_headers
 from tests.engine.transport.stack import HOST, FakeAgent, FakeStore, Recorder, open_stack

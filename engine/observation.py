@@ -1,0 +1,120 @@
+"""What happens in sessions, told to whoever measures it: the contract between the engine and metrics, traces and invariants.
+
+The engine tells facts and knows nothing of what is made of them. Times are `trio.current_time()`.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import attrs
+
+from engine.store.documents import SessionDocument, TurnDocument
+
+
+class SpanKind(StrEnum):
+    SESSION = "session"
+    START = "start"
+    """A part of a session's start; its name is "manager", "history", "prompt" or "provider"."""
+    TURN = "turn"
+    LEG = "leg"
+    """Extraction or planning of a turn."""
+    TOOL = "tool"
+    FINISH = "finish"
+    """A part of a session's end; its name is that of the part."""
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@attrs.frozen
+class Span:
+    """Something that takes time. `id` is unique among the spans of its kind and session."""
+
+    kind: SpanKind
+    id: str
+    name: str
+    session_id: str
+    turn_id: str = ""
+
+
+class Happening(StrEnum):
+    """What is counted."""
+
+    BARGE_IN = "barge_in"
+    IDLE_RESPONSE_END = "idle_response_end"
+    SPEECH_SHED = "speech_shed"
+    TURN_UNSAVED = "turn_unsaved"
+    """`exit` said `saved: false`."""
+    TURN_LOST = "turn_lost"
+    STORE_FAILED = "store_failed"
+    TAKEN_OVER = "taken_over"
+    REVOKED = "revoked"
+    FORCE_CLOSED = "force_closed"
+    SLOW_CLIENT = "slow_client"
+    RECOVERABLE_ERROR = "recoverable_error"
+
+
+class Observer:
+    """Told what happens. Every method returns at once and raises nothing; this one takes no notice."""
+
+    def session_opened(self, session: SessionDocument, provider: str) -> None:
+        """A session has begun to run."""
+
+    def session_closed(self, session: SessionDocument, provider: str, active_seconds: float) -> None:
+        """It has ended; `session.state` says how."""
+
+    def refused(self, code: str) -> None:
+        """Somebody was not let in, by the error code or HTTP status they were told."""
+
+    def turn_ended(self, session: SessionDocument, turn: TurnDocument) -> None:
+        """A turn has ended, with its timing log."""
+
+    def happened(self, what: Happening, session_id: str = "") -> None: ...
+
+    def began(self, span: Span, at: float) -> None: ...
+
+    def ended(self, span: Span, at: float, outcome: Outcome = Outcome.OK) -> None: ...
+
+    def store_took(self, operation: str, seconds: float, *, ok: bool) -> None: ...
+
+
+@attrs.frozen
+class Observers(Observer):
+    """Several, told in this order."""
+
+    of: Sequence[Observer] = ()
+
+    def session_opened(self, session: SessionDocument, provider: str) -> None:
+        for each in self.of:
+            each.session_opened(session, provider)
+
+    def session_closed(self, session: SessionDocument, provider: str, active_seconds: float) -> None:
+        for each in self.of:
+            each.session_closed(session, provider, active_seconds)
+
+    def refused(self, code: str) -> None:
+        for each in self.of:
+            each.refused(code)
+
+    def turn_ended(self, session: SessionDocument, turn: TurnDocument) -> None:
+        for each in self.of:
+            each.turn_ended(session, turn)
+
+    def happened(self, what: Happening, session_id: str = "") -> None:
+        for each in self.of:
+            each.happened(what, session_id)
+
+    def began(self, span: Span, at: float) -> None:
+        for each in self.of:
+            each.began(span, at)
+
+    def ended(self, span: Span, at: float, outcome: Outcome = Outcome.OK) -> None:
+        for each in self.of:
+            each.ended(span, at, outcome)
+
+    def store_took(self, operation: str, seconds: float, *, ok: bool) -> None:
+        for each in self.of:
+            each.store_took(operation, seconds, ok=ok)
