@@ -11,6 +11,7 @@ from agents.templates import apply_template
 from engine.config import RealtimeProperties
 from engine.errors import ConfigurationError
 from engine.interfaces import Agent
+from engine.principal import AccessRole, ProjectAccess, UserAccount
 
 INSTALLED = Components()
 
@@ -19,12 +20,40 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class ProjectCatalog:
-    """The loaded projects, in the order of the files. Implements `engine.interfaces.Catalog`."""
+    """The loaded projects, in the order of the files."""
 
     projects: tuple[ProjectFile, ...]
     _agents: Mapping[str, tuple[AnyAgent, str]]
     """By ref, in the order of the files, templates applied."""
     _properties: Mapping[str, RealtimeProperties]
+
+    def project(self, ref: str) -> ProjectAccess | None:
+        for file in self.projects:
+            project = file.project
+            if project.ref == ref:
+                return ProjectAccess(
+                    ref,
+                    is_public=project.access == "public",
+                    members=frozenset(project.members) | {user.name for user in file.users},
+                    minutes_per_month=project.subscription.minutes_per_month,
+                )
+        return None
+
+    def user(self, name: str) -> UserAccount | None:
+        """The user of that name, from whichever file has them first. The password hash is the reference the file has."""
+        for file in self.projects:
+            for user in file.users:
+                if user.name == name:
+                    return UserAccount(name, AccessRole(user.role), user.password_hash or "")
+        return None
+
+    def project_of_configuration(self, configuration_id: str) -> str:
+        """The ref of the project whose file has that realtime configuration."""
+        return next(
+            file.project.ref
+            for file in self.projects
+            if any(configuration.id == configuration_id for configuration in file.realtime_configurations)
+        )
 
     def published_agents(self) -> Sequence[Agent]:
         public = {file.project.ref for file in self.projects if file.project.access == "public"}

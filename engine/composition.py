@@ -31,7 +31,7 @@ def load_catalog(projects: Sequence[Path]) -> Catalog:
         ConfigurationError: something is wrong with them; names every file and line.
     """
     paths = list(projects) or [registry.load("projects", "demo")]
-    catalog: Catalog = registry.load("projects", "yaml")(paths)
+    catalog: Catalog = registry.load("projects", "catalog")(registry.load("projects", "yaml")(paths))
     return catalog
 
 

@@ -122,6 +122,18 @@ class Settings(BaseSettings):
     goodbye_extra_seconds: Positive = 5.0
     """How long after the length of the goodbye the server waits for proof that it was heard."""
 
+    # Lifecycle
+    evaluation_seconds: Positive = 20.0
+    """Bound of the end-of-conversation evaluation; a client that waits for its results waits so long (L6)."""
+    takeover_wait_seconds: Positive = 1.0
+    """How long a connection that takes a session over waits for the older one of the same process to save its open turn."""
+    fence_watch_seconds: Positive = 1.0
+    """Time between looks whether another process has taken a session over."""
+    revocation_watch_seconds: Positive = 10.0
+    """Time between looks whether the credentials of running sessions still hold: a third of the 30 s they may last."""
+    configuration_cache_seconds: Positive = 900.0
+    """How long a realtime configuration is remembered before it is read again (P10)."""
+
     # Sizes
     element_channel: int = Field(default=64, ge=1)
     """Elements between the model and the turns. The turns never wait for the client, so this only evens out bursts."""

@@ -26,7 +26,7 @@ class PartLoader:
     async def run(self) -> None:
         """Load every part of every configuration, one after the other. One that cannot be is logged and stops no other."""
         parts: dict[str, Part] = {}
-        for properties in self.services.catalog.all_realtime_properties():
+        for properties in await self.services.catalog.all_realtime_properties():
             try:
                 parts |= self._parts(properties)
             except ConfigurationError as exc:

@@ -6,6 +6,9 @@ import attrs
 
 from engine.config import Settings
 from engine.interfaces import Catalog, ElementFilter, Environment, InteractionManager, PartFactory, RealtimeModel
+from engine.observation import Observer
+from engine.principal import Authenticator, NobodyKnown
+from engine.session.live import LiveSessions
 from engine.store.contract import Store
 
 
@@ -24,3 +27,7 @@ class Services:
     """The engine's own recognition, by the name in `sttProvider` (M3)."""
     filters: Sequence[ElementFilter] = ()
     """Seen by every input element, in this order (L10)."""
+    authenticator: Authenticator = attrs.field(factory=NobodyKnown)
+    observer: Observer = attrs.field(factory=Observer)
+    live: LiveSessions = attrs.field(factory=LiveSessions)
+    """The sessions that run in this process."""

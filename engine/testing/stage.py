@@ -37,6 +37,7 @@ from engine.interfaces import (
     TurnlessInteractionManager,
 )
 from engine.pipeline.line import open_line
+from engine.principal import ProjectAccess, UserAccount
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd, run_connection
 from engine.store.contract import Store
@@ -129,18 +130,31 @@ class ScriptedCatalog:
 
     agent_: ScriptedAgent
     properties: RealtimeProperties
+    access: ProjectAccess = attrs.field(factory=lambda: ProjectAccess("test", is_public=True))
 
-    def published_agents(self) -> Sequence[Agent]:
+    async def published_agents(self) -> Sequence[Agent]:
+        await trio.lowlevel.checkpoint()
         return [self.agent_]
 
-    def agent(self, ref: str) -> tuple[Agent, str] | None:
+    async def agent(self, ref: str) -> tuple[Agent, str] | None:
+        await trio.lowlevel.checkpoint()
         return (self.agent_, "test") if ref == self.agent_.ref else None
 
-    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
-        return self.properties if configuration_id == self.agent_.realtime_configuration_id else None
+    async def realtime_configuration(self, configuration_id: str) -> tuple[RealtimeProperties, str] | None:
+        await trio.lowlevel.checkpoint()
+        return (self.properties, "test") if configuration_id == self.agent_.realtime_configuration_id else None
 
-    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+    async def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        await trio.lowlevel.checkpoint()
         return [self.properties]
+
+    async def project(self, ref: str) -> ProjectAccess | None:
+        await trio.lowlevel.checkpoint()
+        return self.access if ref == self.access.ref else None
+
+    async def user(self, name: str) -> UserAccount | None:
+        await trio.lowlevel.checkpoint()
+        return None
 
 
 @attrs.define(eq=False)

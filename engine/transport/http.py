@@ -87,7 +87,7 @@ def create_http_app(services: Services, readiness: Readiness | None) -> QuartTri
     app.register_error_handler(HTTPException, inline(_refused))
     app.register_error_handler(Exception, inline(_failed))
     app.after_request(inline(_harden))
-    app.add_url_rule("/api/agents", "agents", inline(partial(_agents, services)))
+    app.add_url_rule("/api/agents", "agents", partial(_agents, services))
     app.add_url_rule("/healthz", "healthz", inline(_healthz))
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
     document = orjson.dumps(describe(OPERATIONS))
@@ -128,11 +128,11 @@ def _harden(response: Response) -> Response:
     return response
 
 
-def _agents(services: Services) -> Response:
+async def _agents(services: Services) -> Response:
     limit = request.args.get("limit", str(PAGE_LIMIT))
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= PAGE_LIMIT):
         return problem_response(Problem(400, f"limit has to be a whole number from 1 to {PAGE_LIMIT}."))
-    agents = list(services.catalog.published_agents())
+    agents = list(await services.catalog.published_agents())
     start, after = 0, request.args.get("after")
     if after is not None:
         refs = [agent.ref for agent in agents]

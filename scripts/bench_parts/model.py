@@ -48,6 +48,7 @@ from engine.interfaces import (
     ToolBox,
     TurnInteractionManager,
 )
+from engine.principal import ProjectAccess
 
 PROVIDER = "PassThrough"
 AGENT = "bench"
@@ -219,17 +220,28 @@ class BenchCatalog:
         self._agent = BenchAgent()
         self._properties = PassThroughProperties()
 
-    def published_agents(self) -> Sequence[Agent]:
+    async def published_agents(self) -> Sequence[Agent]:
+        await trio.lowlevel.checkpoint()
         return [self._agent]
 
-    def agent(self, ref: str) -> tuple[Agent, str] | None:
+    async def agent(self, ref: str) -> tuple[Agent, str] | None:
+        await trio.lowlevel.checkpoint()
         return (self._agent, "bench") if ref == AGENT else None
 
-    def realtime_properties(self, configuration_id: str) -> RealtimeProperties | None:
-        return self._properties if configuration_id == CONFIGURATION else None
+    async def realtime_configuration(self, configuration_id: str) -> tuple[RealtimeProperties, str] | None:
+        await trio.lowlevel.checkpoint()
+        return (self._properties, "bench") if configuration_id == CONFIGURATION else None
 
-    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+    async def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        await trio.lowlevel.checkpoint()
         return ()
+
+    async def project(self, ref: str) -> ProjectAccess | None:
+        await trio.lowlevel.checkpoint()
+        return ProjectAccess(ref, is_public=True)
+
+    async def user(self, name: str) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 class BenchManager(TurnInteractionManager):

@@ -15,7 +15,7 @@ from agents.demo import PROJECT_FILE
 from agents.located import read_located
 from agents.project import check_files, load_projects
 from engine.errors import ConfigurationError
-from engine.interfaces import Agent, Catalog
+from engine.interfaces import Agent
 from tests.agents.support import COMPONENTS, InternalProperties, write_project
 
 HEAD = """\
@@ -81,8 +81,7 @@ def test_a_project_file_with_everything(tmp_path: Path) -> None:
 
     catalog = load_projects([path], components=COMPONENTS)
 
-    as_contract: Catalog = catalog
-    assert [agent.ref for agent in as_contract.published_agents()] == ["barista", "tester", "plain"]
+    assert [agent.ref for agent in catalog.published_agents()] == ["barista", "tester", "plain"]
     found = catalog.agent("barista")
     assert found is not None
     agent, project = found

@@ -31,6 +31,7 @@ from engine.elements import (
 from engine.errors import Whose
 from engine.interfaces import Agent, Environment, RealtimeModel
 from engine.pipeline.line import ClientLine
+from engine.principal import ProjectAccess
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
 from engine.store.contract import Store, StoreError
@@ -61,17 +62,27 @@ class FakeAgent:
 class FakeCatalog:
     agents: tuple[FakeAgent, ...] = ()
 
-    def published_agents(self) -> Sequence[Agent]:
+    async def published_agents(self) -> Sequence[Agent]:
+        await trio.lowlevel.checkpoint()
         return [agent for agent in self.agents if agent.published]
 
-    def agent(self, ref: str) -> tuple[Agent, str] | None:
+    async def agent(self, ref: str) -> tuple[Agent, str] | None:
+        await trio.lowlevel.checkpoint()
         return next(((agent, "p") for agent in self.agents if agent.ref == ref), None)
 
-    def realtime_properties(self, configuration_id: str) -> None:
-        return None
+    async def realtime_configuration(self, configuration_id: str) -> None:
+        await trio.lowlevel.checkpoint()
 
-    def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+    async def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
+        await trio.lowlevel.checkpoint()
         return ()
+
+    async def project(self, ref: str) -> ProjectAccess | None:
+        await trio.lowlevel.checkpoint()
+        return ProjectAccess(ref, is_public=True)
+
+    async def user(self, name: str) -> None:
+        await trio.lowlevel.checkpoint()
 
 
 @attrs.define

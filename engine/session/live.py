@@ -1,0 +1,126 @@
+"""The sessions that run in this process, and what ends them from outside: takeover, revocation, the server's stop.
+
+A session has one holder at a time. Who opens it gets a higher fence than all before; of two in this process the older is cut at
+once, of two in different processes the older finds out by a write that is refused, or by `watch_sessions`.
+"""
+
+import logging
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import attrs
+import trio
+
+from engine.errors import ErrorCode, RemoteError, Whose
+from engine.principal import Credential
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class Cut:
+    """Why a session was ended from outside."""
+
+    reason: str
+    error: RemoteError | None = None
+    """What its client is told; None when the client is not at fault and may just come back."""
+    is_taken_over: bool = False
+    """It runs elsewhere now: nothing more may be written to it."""
+
+
+def taken_over() -> Cut:
+    error = RemoteError(ErrorCode.TAKEN_OVER, "This session was opened again by another connection.")
+    return Cut("taken over by another connection", error, is_taken_over=True)
+
+
+def revoked() -> Cut:
+    error = RemoteError(ErrorCode.UNAUTHORIZED, "The credentials of this session do not hold any more.")
+    return Cut("its credentials were revoked", error)
+
+
+def server_stops() -> Cut:
+    return Cut("the server is stopping")
+
+
+@attrs.define(eq=False)
+class LiveSession:
+    """One running session."""
+
+    session_id: str
+    owner: str
+    fence: int
+    credential: Credential | None = None
+    """`#authorization` replaces it."""
+    cut: Cut | None = attrs.field(default=None, init=False)
+    saved: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Its turns are written, or will never be."""
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def open_scope(self) -> trio.CancelScope:
+        """A scope for the session's next phase, which a cut cancels."""
+        self._scope = trio.CancelScope()
+        if self.cut is not None:
+            self._scope.cancel(reason=self.cut.reason)
+        return self._scope
+
+    def end(self, cut: Cut) -> None:
+        """End it from outside; the first reason stands."""
+        if self.cut is None:
+            self.cut = cut
+            self._scope.cancel(reason=cut.reason)
+
+
+@attrs.define(eq=False)
+class LiveSessions:
+    """See the module."""
+
+    _sessions: dict[str, LiveSession] = attrs.field(factory=dict[str, LiveSession], init=False)
+    _is_stopping: bool = attrs.field(default=False, init=False)
+    _arrived: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def all(self) -> tuple[LiveSession, ...]:
+        return tuple(self._sessions.values())
+
+    def find(self, session_id: str) -> LiveSession | None:
+        return self._sessions.get(session_id)
+
+    @property
+    def is_stopping(self) -> bool:
+        """No session may begin any more."""
+        return self._is_stopping
+
+    def refuse_new(self) -> None:
+        """The server stops: running sessions go on, no other begins."""
+        self._is_stopping = True
+
+    def end_all(self, cut: Cut) -> None:
+        for session in self.all:
+            session.end(cut)
+
+    @contextmanager
+    def enter(self, session: LiveSession) -> Generator[None]:
+        """Hold it as the running one. Of two with the same id the one with the lower fence is cut, whichever comes first."""
+        other = self._sessions.get(session.session_id)
+        if other is not None and other.fence > session.fence:
+            session.end(taken_over())
+        else:
+            if other is not None:
+                other.end(taken_over())
+            self._sessions[session.session_id] = session
+            self._arrived.set()
+        try:
+            yield
+        finally:
+            session.saved.set()
+            if self._sessions.get(session.session_id) is session:
+                del self._sessions[session.session_id]
+
+    async def wait_for_some(self) -> None:
+        """Returns when a session runs."""
+        while not self._sessions:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
