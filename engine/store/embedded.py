@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
 from engine.store.group_writer import CLOSE_SECONDS, GroupWriter, Write, open_group_writer
-from engine.store.rules import keeping_owner, reopened
+from engine.store.rules import reopened, saved
 from engine.store.sqlite_file import DatabaseFile, open_file, probe
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class EmbeddedStore(Store):
 
     async def save_session(self, document: SessionDocument) -> None:
         def work(connection: sqlite3.Connection) -> None:
-            _put_session(connection, keeping_owner(_session(connection, document.id), document))
+            _put_session(connection, saved(_session(connection, document.id), document))
 
         await self._writer.write(work)
 

@@ -1,8 +1,7 @@
-"""What every store promises. A further store is added to STORES, and to nothing else here."""
+"""What every store promises. The stores are those of `tests/engine/store/stores.py`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,25 +9,8 @@ import trio
 from engine.errors import NotFoundError
 from engine.store.contract import Store, StoreError
 from engine.store.documents import SessionDocument, SessionState
-from engine.store.locate import open_store
+from tests.engine.store.conftest import Opener
 from tests.engine.store.samples import NOON, UNSTORABLE, full_turn, session, turn, usage
-
-STORES: dict[str, Callable[[Path], str]] = {
-    "memory": lambda _: "memory:",
-    "embedded": lambda directory: f"sqlite:{directory}/store.db",
-}
-
-
-@pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return STORES[request.param](tmp_path)
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[Store]:
-    async with open_store(url) as opened:
-        yield opened
-
 
 # --- sessions --------------------------------------------------------------------------------------------------------
 
@@ -36,17 +18,18 @@ async def store(url: str) -> AsyncGenerator[Store]:
 async def test_a_new_session_is_the_one_given(store: Store) -> None:
     given = session(agent="coach", time_zone="Europe/Prague")
     assert await store.get_session("s1") is None
-    assert await store.open_session(given) == given
-    assert await store.get_session("s1") == given
+    opened = await store.open_session(given)
+    assert opened == session(agent="coach", time_zone="Europe/Prague", fence=1)
+    assert await store.get_session("s1") == opened
 
 
 @pytest.mark.parametrize("state", list(SessionState))
 async def test_a_known_session_is_open_again_and_otherwise_as_it_was(store: Store, state: SessionState) -> None:
     await store.open_session(session())
-    await store.save_session(session(state=state, turn_count=7, agent="coach", rating=4))
+    await store.save_session(session(state=state, turn_count=7, agent="coach", rating=4, fence=1))
     later = NOON + timedelta(hours=1)
     opened = await store.open_session(session(updated_at=later, created_at=later))
-    assert opened == session(state="OPEN", turn_count=7, agent="coach", rating=4, updated_at=later)
+    assert opened == session(state="OPEN", turn_count=7, agent="coach", rating=4, updated_at=later, fence=2)
     assert await store.get_session("s1") == opened
 
 
@@ -70,7 +53,8 @@ async def test_sessions_opened_at_once_are_one_session(store: Store) -> None:
             nursery.start_soon(opening, number)
     kept = await store.get_session("s1")
     assert kept is not None
-    assert opened == [kept] * 20
+    assert sorted(document.fence for document in opened) == list(range(1, 21))
+    assert kept.fence == 20
 
 
 async def test_of_owners_who_open_at_once_one_has_the_session(store: Store) -> None:
@@ -92,8 +76,9 @@ async def test_of_owners_who_open_at_once_one_has_the_session(store: Store) -> N
 
 async def test_saving_replaces_the_document_but_never_its_owner(store: Store) -> None:
     await store.open_session(session(owner="alice"))
-    await store.save_session(session(owner="bob", user_id="bob", state="CLOSED", turn_count=3))
-    assert await store.get_session("s1") == session(owner="alice", user_id="bob", state="CLOSED", turn_count=3)
+    await store.save_session(session(owner="bob", user_id="bob", state="CLOSED", turn_count=3, fence=1))
+    kept = session(owner="alice", user_id="bob", state="CLOSED", turn_count=3, fence=1)
+    assert await store.get_session("s1") == kept
     with pytest.raises(NotFoundError):
         await store.open_session(session(owner="bob"))
     await store.open_session(session(owner="alice"))
@@ -108,8 +93,8 @@ async def test_saving_twice_is_saving_once_and_the_last_save_counts(store: Store
 async def test_ids_are_compared_exactly(store: Store) -> None:
     for session_id in ("s", "S", "s ", "'; DROP TABLE sessions; --"):
         await store.open_session(session(session_id, agent=session_id))
-    assert await store.get_session("S") == session("S", agent="S")
-    assert await store.get_session("s ") == session("s ", agent="s ")
+    assert await store.get_session("S") == session("S", agent="S", fence=1)
+    assert await store.get_session("s ") == session("s ", agent="s ", fence=1)
     assert await store.get_session("s%") is None
 
 
@@ -117,14 +102,14 @@ async def test_ids_are_compared_exactly(store: Store) -> None:
 
 
 async def test_a_turn_comes_back_as_it_was(store: Store) -> None:
-    await store.append_turns([full_turn()])
+    await store.append_turns([full_turn()], fence=1)
     assert await store.get_turns("s1", limit=10) == [full_turn()]
 
 
 async def test_turns_come_in_the_order_of_their_index(store: Store) -> None:
-    await store.append_turns([turn(10), turn(2)])
-    await store.append_turns([turn(0)])
-    await store.append_turns([turn(2, turn_id="a second one")])
+    await store.append_turns([turn(10), turn(2)], fence=1)
+    await store.append_turns([turn(0)], fence=1)
+    await store.append_turns([turn(2, turn_id="a second one")], fence=1)
     found = await store.get_turns("s1", limit=10)
     assert [(found.index, found.id) for found in found] == [(0, "t0"), (2, "a second one"), (2, "t2"), (10, "t10")]
     assert await store.get_turns("s1", limit=10, last=True) == found
@@ -142,37 +127,38 @@ async def test_turns_come_in_the_order_of_their_index(store: Store) -> None:
     ],
 )
 async def test_a_limit_takes_the_first_or_the_last(store: Store, limit: int, first: list[int], last: list[int]) -> None:
-    await store.append_turns([turn(index) for index in range(5)])
+    await store.append_turns([turn(index) for index in range(5)], fence=1)
     assert [found.index for found in await store.get_turns("s1", limit=limit)] == first
     assert [found.index for found in await store.get_turns("s1", limit=limit, last=True)] == last
 
 
 async def test_sessions_do_not_see_each_others_turns(store: Store) -> None:
-    await store.append_turns([turn(0, "s1", text="mine"), turn(0, "s2", text="yours")])
+    await store.append_turns([turn(0, "s1", text="mine")], fence=1)
+    await store.append_turns([turn(0, "s2", text="yours")], fence=1)
     assert await store.get_turns("s1", limit=10) == [turn(0, "s1", text="mine")]
     assert await store.get_turns("s2", limit=10) == [turn(0, "s2", text="yours")]
     assert await store.get_turns("s3", limit=10) == []
 
 
 async def test_repeating_an_append_is_success(store: Store) -> None:
-    await store.append_turns([turn(0), turn(1)])
-    await store.append_turns([turn(0), turn(1)])
-    await store.append_turns([turn(1), turn(2), turn(2)])
-    await store.append_turns([])
+    await store.append_turns([turn(0), turn(1)], fence=1)
+    await store.append_turns([turn(0), turn(1)], fence=1)
+    await store.append_turns([turn(1), turn(2), turn(2)], fence=1)
+    await store.append_turns([], fence=1)
     assert await store.get_turns("s1", limit=10) == [turn(0), turn(1), turn(2)]
 
 
 async def test_a_turn_written_again_replaces_what_was_written_of_it(store: Store) -> None:
-    await store.append_turns([turn(0, text="heard in full"), turn(1)])
-    await store.append_turns([turn(0, text="heard in part")])
+    await store.append_turns([turn(0, text="heard in full"), turn(1)], fence=1)
+    await store.append_turns([turn(0, text="heard in part")], fence=1)
     assert await store.get_turns("s1", limit=10) == [turn(0, text="heard in part"), turn(1)]
 
 
 async def test_turns_are_appended_all_or_none(store: Store) -> None:
     with pytest.raises(ValueError, match="surrogates"):
-        await store.append_turns([turn(0), turn(1, text=UNSTORABLE), turn(2)])
+        await store.append_turns([turn(0), turn(1, text=UNSTORABLE), turn(2)], fence=1)
     assert await store.get_turns("s1", limit=10) == []
-    await store.append_turns([turn(0)])
+    await store.append_turns([turn(0)], fence=1)
     assert await store.get_turns("s1", limit=10) == [turn(0)]
 
 
@@ -180,7 +166,7 @@ async def test_a_bad_document_fails_nobody_else(store: Store) -> None:
     failed: list[str] = []
 
     async def appending(index: int) -> None:
-        await store.append_turns([turn(index)])
+        await store.append_turns([turn(index)], fence=1)
 
     async def saving_badly(number: int) -> None:
         with pytest.raises(ValueError, match="surrogates"):
@@ -198,7 +184,7 @@ async def test_a_bad_document_fails_nobody_else(store: Store) -> None:
 
 async def test_what_was_stored_is_nobodys_to_change(store: Store) -> None:
     given = full_turn()
-    await store.append_turns([given])
+    await store.append_turns([given], fence=1)
     given.multimodal[0]["nested"] = "changed by the writer"
     (found,) = await store.get_turns("s1", limit=1)
     found.multimodal[0]["nested"] = "changed by a reader"
@@ -234,7 +220,7 @@ def operations(store: Store) -> list[Callable[[], Awaitable[object]]]:
         lambda: store.open_session(session()),
         lambda: store.save_session(session()),
         lambda: store.get_session("s1"),
-        lambda: store.append_turns([turn(0)]),
+        lambda: store.append_turns([turn(0)], fence=1),
         lambda: store.get_turns("s1", limit=1),
         lambda: store.save_usage(usage()),
         lambda: store.get_usage("s1"),
@@ -259,8 +245,8 @@ async def test_a_store_in_use_checks_out(store: Store) -> None:
     await store.check()
 
 
-async def test_a_closed_store_says_so(url: str) -> None:
-    async with open_store(url) as store:
+async def test_a_closed_store_says_so(opener: Opener) -> None:
+    async with opener() as store:
         await store.check()
     for operation in operations(store):
         with pytest.raises(StoreError):

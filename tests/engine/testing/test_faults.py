@@ -20,15 +20,16 @@ def turn(index: int, turn_id: str = "t1") -> TurnDocument:
 
 async def test_without_a_plan_it_works_and_keeps_what_was_written(autojump_clock: MockClock) -> None:
     store = FaultyStore()
-    assert await store.open_session(SESSION) == SESSION
-    await store.save_session(SESSION)
-    assert await store.get_session("s1") == SESSION
-    await store.append_turns([turn(1, "t2"), turn(0)])
+    opened = await store.open_session(SESSION)
+    assert opened == SESSION.model_copy(update={"fence": 1})
+    await store.save_session(opened)
+    assert await store.get_session("s1") == opened
+    await store.append_turns([turn(1, "t2"), turn(0)], fence=1)
     assert await store.get_turns("s1", limit=5) == [turn(0), turn(1, "t2")]
     await store.save_usage(USAGE)
     assert await store.get_usage("s1") == [USAGE]
     await store.check()
-    assert (store.saved_sessions, store.written_usage) == ([SESSION], [USAGE])
+    assert (store.saved_sessions, store.written_usage) == ([opened], [USAGE])
     assert store.written_turns == [turn(1, "t2"), turn(0)]
     assert store.turns == [turn(0), turn(1, "t2")]
     assert store.calls[0] == StoreCall(1, "open_session", 1, 0.0)
