@@ -7,21 +7,38 @@ run in worker threads, one at a time for each connection. Nothing here survives 
 
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import attrs
 import trio
 from pydantic import ValidationError
 
-from engine.store.contract import Store, StoreError
-from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
+from engine.config import CamelModel
+from engine.store import sqlite_documents as documents
+from engine.store import sqlite_leases as leases
+from engine.store import sqlite_sessions as sessions
+from engine.store.contract import SessionFilter, Store, StoreError
+from engine.store.documents import (
+    Delivery,
+    Lease,
+    LogEntry,
+    MemoryDocument,
+    MessageDocument,
+    Resource,
+    ResourceKind,
+    SessionDocument,
+    TurnDocument,
+    UsageDocument,
+)
 from engine.store.group_writer import CLOSE_SECONDS, GroupWriter, Write, open_group_writer
-from engine.store.rules import reopened, saved
+from engine.store.rules import session_of
 from engine.store.sqlite_file import DatabaseFile, open_file, probe
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
@@ -35,43 +52,132 @@ class EmbeddedStore(Store):
         self._writer = writer
         self._reader = reader
 
-    async def open_session(self, document: SessionDocument) -> SessionDocument:
-        def work(connection: sqlite3.Connection) -> SessionDocument:
-            opened = reopened(_session(connection, document.id), document)
-            _put_session(connection, opened)
-            return opened
+    # --- sessions
 
-        return await self._writer.write(work)
+    async def open_session(self, document: SessionDocument) -> SessionDocument:
+        return await self._write(sessions.open_session, document)
 
     async def save_session(self, document: SessionDocument) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            _put_session(connection, saved(_session(connection, document.id), document))
-
-        await self._writer.write(work)
+        await self._write(sessions.save_session, document)
 
     async def get_session(self, session_id: str) -> SessionDocument | None:
-        return await self._read(lambda connection: _session(connection, session_id))
+        return await self._read(sessions.get_session, session_id)
 
-    async def append_turns(self, turns: Sequence[TurnDocument]) -> None:
-        rows = [(turn.session_id, turn.id, turn.index, turn.model_dump_json(by_alias=True)) for turn in turns]
-        await self._writer.write(lambda connection: _append_turns(connection, rows))
+    async def list_sessions(self, which: SessionFilter, *, limit: int, after: str = "") -> list[SessionDocument]:
+        return await self._read(sessions.list_sessions, which, limit, after)
 
-    async def get_turns(self, session_id: str, *, limit: int, last: bool = False) -> list[TurnDocument]:
-        return await self._read(lambda connection: _turns(connection, session_id, limit, last))
+    async def fences(self, session_ids: Collection[str]) -> Mapping[str, int]:
+        return await self._read(sessions.fences, session_ids)
+
+    async def append_turns(self, turns: Sequence[TurnDocument], *, fence: int) -> None:
+        rows = [(session_of(turns), turn.id, turn.index, _json(turn)) for turn in turns]
+        await self._write(sessions.append_fenced, "turns", rows, fence)
+
+    async def get_turns(
+        self, session_id: str, *, limit: int, last: bool = False, after: int = -1
+    ) -> list[TurnDocument]:
+        return await self._read(sessions.page, "turns", TurnDocument, session_id, limit, last, after)
+
+    async def append_messages(self, messages: Sequence[MessageDocument], *, fence: int) -> None:
+        rows = [(session_of(messages), message.id, message.position, _json(message)) for message in messages]
+        await self._write(sessions.append_fenced, "messages", rows, fence)
+
+    async def get_messages(
+        self, session_id: str, *, limit: int, last: bool = False, after: int = -1
+    ) -> list[MessageDocument]:
+        return await self._read(sessions.page, "messages", MessageDocument, session_id, limit, last, after)
 
     async def save_usage(self, usage: UsageDocument) -> None:
-        row = (usage.session_id, usage.id, usage.model_dump_json(by_alias=True))
-        await self._writer.write(lambda connection: _put_usage(connection, row))
+        await self._write(sessions.save_usage, usage, _json(usage))
 
     async def get_usage(self, session_id: str) -> list[UsageDocument]:
-        return await self._read(lambda connection: _usage(connection, session_id))
+        return await self._read(sessions.get_usage, session_id)
+
+    async def active_seconds(self, project_ref: str, *, since: datetime) -> float:
+        return await self._read(sessions.active_seconds, project_ref, since)
+
+    async def append_log(self, entries: Sequence[LogEntry]) -> None:
+        rows = [(session_of(entries), entry.id, entry.position, _json(entry)) for entry in entries]
+        await self._write(sessions.append, "log", rows)
+
+    async def get_log(self, session_id: str, *, limit: int, last: bool = False, after: int = -1) -> list[LogEntry]:
+        return await self._read(sessions.page, "log", LogEntry, session_id, limit, last, after)
+
+    async def redact_log(self, session_id: str) -> int:
+        return await self._write(sessions.redact_log, session_id)
+
+    # --- managed documents
+
+    async def get_resource(self, kind: ResourceKind, resource_id: str) -> Resource | None:
+        return await self._read(documents.get_resource, kind, resource_id)
+
+    async def get_resources(self, kind: ResourceKind, resource_ids: Collection[str]) -> list[Resource]:
+        return await self._read(documents.get_resources, kind, resource_ids)
+
+    async def list_resources(self, kind: ResourceKind, *, limit: int, after: str = "") -> list[Resource]:
+        return await self._read(documents.list_resources, kind, limit, after)
+
+    async def put_resource(self, resource: Resource, *, expected: int | None) -> Resource:
+        return await self._write(documents.put_resource, resource, expected)
+
+    async def delete_resource(self, kind: ResourceKind, resource_id: str, *, expected: int | None) -> bool:
+        return await self._write(documents.delete_resource, kind, resource_id, expected)
+
+    # --- memory
+
+    async def append_memory(self, document: MemoryDocument, *, expected: int | None) -> MemoryDocument:
+        return await self._write(documents.append_memory, document, expected)
+
+    async def get_memory(self, scope: str, name: str) -> MemoryDocument | None:
+        newest = await self._read(documents.get_memory_revisions, scope, name, 1)
+        return newest[0] if newest else None
+
+    async def get_memory_revisions(self, scope: str, name: str, *, limit: int) -> list[MemoryDocument]:
+        return await self._read(documents.get_memory_revisions, scope, name, limit)
+
+    async def list_memory(self, scope: str, *, limit: int, after: str = "") -> list[MemoryDocument]:
+        return await self._read(documents.list_memory, scope, limit, after)
+
+    async def forget_memory(self, scope: str) -> int:
+        return await self._write(documents.forget_memory, scope)
+
+    # --- leases, and what has to happen once
+
+    async def acquire_lease(self, name: str, token: str, *, now: datetime, seconds: float) -> Lease | None:
+        return await self._write(leases.acquire_lease, name, token, now, seconds)
+
+    async def renew_lease(self, lease: Lease, *, now: datetime, seconds: float) -> Lease:
+        return await self._write(leases.renew_lease, lease, now, seconds)
+
+    async def release_lease(self, lease: Lease) -> None:
+        await self._write(leases.release_lease, lease)
+
+    async def use_once(self, key: str, *, now: datetime, expires_at: datetime) -> bool:
+        return await self._write(leases.use_once, key, now, expires_at)
+
+    # --- deliveries
+
+    async def put_delivery(self, delivery: Delivery) -> None:
+        await self._write(leases.put_delivery, delivery, _json(delivery))
+
+    async def due_deliveries(self, *, now: datetime, limit: int) -> list[Delivery]:
+        return await self._read(leases.due_deliveries, now, limit)
+
+    # --- the store itself
 
     async def check(self) -> None:
-        await self._writer.write(probe)
+        await self._write(probe)
 
-    async def _read(self, work: Work[T]) -> T:
+    async def _write(
+        self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self._writer.write(lambda connection: work(connection, *args, **kwargs))
+
+    async def _read(
+        self, work: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         try:
-            return await self._reader.run(work)
+            return await self._reader.run(lambda connection: work(connection, *args, **kwargs))
         except (sqlite3.Error, ValidationError) as exc:
             error = _store_error(exc)
         raise error
@@ -159,41 +265,5 @@ def _store_error(exc: Exception) -> StoreError:
     return error
 
 
-# --- the statements --------------------------------------------------------------------------------------------------
-
-
-def _session(connection: sqlite3.Connection, session_id: str) -> SessionDocument | None:
-    row = connection.execute("SELECT document FROM sessions WHERE id = ?", (session_id,)).fetchone()
-    return None if row is None else SessionDocument.model_validate_json(row[0])
-
-
-def _put_session(connection: sqlite3.Connection, document: SessionDocument) -> None:
-    connection.execute(
-        "INSERT INTO sessions VALUES (?, ?) ON CONFLICT DO UPDATE SET document = excluded.document",
-        (document.id, document.model_dump_json(by_alias=True)),
-    )
-
-
-def _append_turns(connection: sqlite3.Connection, rows: Sequence[tuple[str, str, int, str]]) -> None:
-    connection.executemany(
-        "INSERT INTO turns VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document", rows
-    )
-
-
-def _turns(connection: sqlite3.Connection, session_id: str, limit: int, last: bool) -> list[TurnDocument]:
-    order = "position DESC, id DESC" if last else "position, id"
-    rows = connection.execute(
-        f"SELECT document FROM turns WHERE session_id = ? ORDER BY {order} LIMIT ?", (session_id, max(limit, 0))
-    ).fetchall()
-    turns = [TurnDocument.model_validate_json(document) for (document,) in rows]
-    return turns[::-1] if last else turns
-
-
-def _put_usage(connection: sqlite3.Connection, row: tuple[str, str, str]) -> None:
-    connection.execute("INSERT INTO usage VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document", row)
-
-
-def _usage(connection: sqlite3.Connection, session_id: str) -> list[UsageDocument]:
-    rows = connection.execute("SELECT document FROM usage WHERE session_id = ?", (session_id,)).fetchall()
-    records = [UsageDocument.model_validate_json(document) for (document,) in rows]
-    return sorted(records, key=lambda record: (record.created_at, record.id))
+def _json(document: CamelModel) -> str:
+    return document.model_dump_json(by_alias=True)

@@ -3,10 +3,13 @@
 Everything here blocks and is called in a worker thread.
 """
 
+import json
 import os
 import sqlite3
 import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -28,8 +31,56 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
            PRIMARY KEY (session_id, id)) STRICT""",
         "CREATE TABLE probe (id INTEGER PRIMARY KEY, count INTEGER NOT NULL) STRICT",
     ),
+    (
+        "ALTER TABLE sessions ADD COLUMN fence INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN project_ref TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN state TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0",  # all times are microseconds since 1970
+        """UPDATE sessions SET owner = ifnull(field(document, 'owner'), ''), agent = ifnull(field(document, 'agent'), ''),
+           project_ref = ifnull(field(document, 'projectRef'), ''), state = ifnull(field(document, 'state'), ''),
+           created_at = ifnull(instant(field(document, 'createdAt')), 0)""",
+        "CREATE INDEX sessions_in_order ON sessions (created_at, id)",
+        "CREATE INDEX sessions_of_owners ON sessions (owner, created_at, id)",
+        "CREATE INDEX sessions_of_projects ON sessions (project_ref, created_at, id)",
+        "CREATE INDEX sessions_of_agents ON sessions (agent, created_at, id)",
+        "CREATE INDEX sessions_of_states ON sessions (state, created_at, id)",
+        "ALTER TABLE usage ADD COLUMN project_ref TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE usage ADD COLUMN test_mode INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE usage ADD COLUMN active_seconds REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE usage ADD COLUMN created_at INTEGER NOT NULL DEFAULT 0",
+        """UPDATE usage SET project_ref = ifnull(field(document, 'projectRef'), ''),
+           test_mode = ifnull(field(document, 'testMode'), 0), active_seconds = ifnull(field(document, 'activeSeconds'), 0),
+           created_at = ifnull(instant(field(document, 'createdAt')), 0)""",
+        # Holds all that is summed, so that the sum of a project's month reads nothing else.
+        "CREATE INDEX usage_of_projects ON usage (project_ref, created_at, active_seconds) WHERE test_mode = 0",
+        """CREATE TABLE messages (session_id TEXT NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL, document TEXT NOT NULL,
+           PRIMARY KEY (session_id, id)) STRICT""",
+        "CREATE INDEX messages_in_order ON messages (session_id, position, id)",
+        """CREATE TABLE log (session_id TEXT NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL, document TEXT NOT NULL,
+           PRIMARY KEY (session_id, id)) STRICT""",
+        "CREATE INDEX log_in_order ON log (session_id, position, id)",
+        """CREATE TABLE resources (kind TEXT NOT NULL, id TEXT NOT NULL, document TEXT NOT NULL,
+           PRIMARY KEY (kind, id)) STRICT""",
+        """CREATE TABLE memory (scope TEXT NOT NULL, name TEXT NOT NULL, revision INTEGER NOT NULL, id TEXT NOT NULL,
+           document TEXT NOT NULL, PRIMARY KEY (scope, name, revision DESC), UNIQUE (scope, name, id)) STRICT""",
+        # The fence is the row's own number, which is never given twice: a lease that was released leaves no row behind.
+        """CREATE TABLE leases (fence INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, token TEXT NOT NULL,
+           expires_at INTEGER NOT NULL) STRICT""",
+        "CREATE INDEX leases_by_end ON leases (expires_at)",
+        "CREATE TABLE used_keys (key TEXT PRIMARY KEY, expires_at INTEGER NOT NULL) STRICT",
+        "CREATE INDEX used_keys_by_end ON used_keys (expires_at)",
+        """CREATE TABLE deliveries (id TEXT PRIMARY KEY, done INTEGER NOT NULL, due_at INTEGER NOT NULL,
+           expires_at INTEGER NOT NULL, document TEXT NOT NULL) STRICT""",
+        "CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE done = 0",
+        "CREATE INDEX deliveries_done ON deliveries (expires_at) WHERE done = 1",
+    ),
 )
-"""The statements that lead from each schema version to the next. The version is `PRAGMA user_version`; entries are only added."""
+"""The statements that lead from each schema version to the next. The version is `PRAGMA user_version`; entries are only added.
+
+They may call `field(document, name)` and `instant(text)`.
+"""
 
 BUSY_SECONDS = 5.0
 """The longest a write waits for another process's. Theirs take milliseconds; SQLite's waiting is not fair, hence the margin."""
@@ -48,6 +99,8 @@ _CAUSES = {
     sqlite3.SQLITE_IOERR: "cannot be read or written; check the disk and its free space, or choose another file",
     sqlite3.SQLITE_BUSY: "is locked by another program; end that program, or choose another file",
 }
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _opening = threading.Lock()
 """Held while a file is made: closing a descriptor of a file drops the locks SQLite has on it elsewhere in this process."""
@@ -126,7 +179,16 @@ def open_file(path: Path) -> DatabaseFile:
 
 def probe(connection: sqlite3.Connection) -> None:
     """Write something, to know that writing works."""
-    connection.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT DO UPDATE SET count = count + 1")
+    connection.execute("INSERT INTO probe (id, count) VALUES (1, 1) ON CONFLICT DO UPDATE SET count = count + 1")
+
+
+def micros(at: datetime) -> int:
+    """A time as the columns hold it: microseconds since 1970, so that they are in the order of time, and exact."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_micros(at: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=at)
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -151,11 +213,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on the disk
     connection.execute("PRAGMA fullfsync = ON")  # … which macOS needs to be told twice
     connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA secure_delete = ON")  # what is redacted or forgotten is not left in the file
     return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Check whose file it is, bring it to the newest schema, and see that it can be written."""
+    connection.create_function("field", 2, _field)
+    connection.create_function("instant", 1, _instant)
     connection.execute("BEGIN IMMEDIATE")  # one process at a time
     try:
         version = _version(connection, path)
@@ -173,6 +238,16 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise ConfigurationError(f"The store {path} is on a file system without write-ahead logs. Choose another file.")
+
+
+def _field(document: str, name: str) -> Any:
+    """For migrations: one value of a stored document, None when it has no such field."""
+    return json.loads(document).get(name)
+
+
+def _instant(text: str | None) -> int | None:
+    """For migrations: a stored document's time as a column holds it."""
+    return None if text is None else micros(datetime.fromisoformat(text))
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:

@@ -37,7 +37,7 @@ async def append(store: Store, session_id: str, count: int | None = None) -> Non
             started_at=THEN,
             input=TurnInputRecord(text="How are you today? " * 20, kind="speech"),
         )
-        await store.append_turns([turn])
+        await store.append_turns([turn], fence=0)
         if count is None:
             say(f"{session_id} {index}")
         index += 1

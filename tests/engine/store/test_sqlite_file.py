@@ -146,26 +146,26 @@ def test_an_empty_file_gets_the_newest_schema(path: Path) -> None:
 
 def test_an_older_file_is_brought_forward_and_keeps_its_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened_and_closed(path)
-    run_sql(path, "INSERT INTO sessions VALUES ('s1', '{}')")
-    newer = (*MIGRATIONS, ("ALTER TABLE sessions ADD COLUMN owner TEXT", "UPDATE sessions SET owner = 'alice'"))
+    run_sql(path, "INSERT INTO probe (id, count) VALUES (7, 1)")
+    newer = (*MIGRATIONS, ("ALTER TABLE probe ADD COLUMN mood TEXT", "UPDATE probe SET mood = 'good'"))
     monkeypatch.setattr(sqlite_file, "MIGRATIONS", newer)
     for _ in range(2):
         opened_and_closed(path)
         with closing(sqlite3.connect(path)) as connection:
-            assert connection.execute("SELECT * FROM sessions").fetchall() == [("s1", "{}", "alice")]
+            assert connection.execute("SELECT mood FROM probe WHERE id = 7").fetchall() == [("good",)]
         assert version_of(path) == len(newer)
 
 
 def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened_and_closed(path)
-    broken = (*MIGRATIONS, ("ALTER TABLE sessions ADD COLUMN owner TEXT", "UPDATE nobody SET owner = 'alice'"))
+    broken = (*MIGRATIONS, ("ALTER TABLE probe ADD COLUMN mood TEXT", "UPDATE nobody SET mood = 'good'"))
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_file, "MIGRATIONS", broken)
         assert refusal(path) == "The store PATH cannot be opened (no such table: nobody)."
     assert version_of(path) == len(MIGRATIONS)
     opened_and_closed(path)
     with closing(sqlite3.connect(path)) as connection:
-        assert [row[1] for row in connection.execute("PRAGMA table_info(sessions)")] == ["id", "document"]
+        assert [row[1] for row in connection.execute("PRAGMA table_info(probe)")] == ["id", "count"]
 
 
 # --- the write-ahead log ---------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_checkpoint_that_a_reader_prevents_is_tried_again_much_later(path: Pat
     with closing(file.writer), closing(file.reader), closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM turns").fetchone()
-        file.writer.execute("INSERT INTO sessions VALUES ('s1', ?)", ("x" * CHECKPOINT_BYTES,))
+        file.writer.execute("INSERT INTO sessions (id, document) VALUES ('s1', ?)", ("x" * CHECKPOINT_BYTES,))
         file.checkpoint()
         length = log.stat().st_size
         assert length > CHECKPOINT_BYTES
@@ -185,7 +185,7 @@ def test_a_checkpoint_that_a_reader_prevents_is_tried_again_much_later(path: Pat
         other.rollback()
         file.checkpoint()
         assert log.stat().st_size == length
-        file.writer.execute("INSERT INTO sessions VALUES ('s2', ?)", ("x" * CHECKPOINT_BYTES,))
+        file.writer.execute("INSERT INTO sessions (id, document) VALUES ('s2', ?)", ("x" * CHECKPOINT_BYTES,))
         file.checkpoint()
         assert log.stat().st_size == 0
         assert file.checkpoint_at == CHECKPOINT_BYTES
