@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 import attrs
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -171,6 +171,24 @@ class Settings(BaseSettings):
     """Origins whose pages may talk to it, such as https://example.com; its own pages always may."""
     allowed_setup_names: tuple[str, ...] = ()
     """Setups this deployment accepts; empty accepts all that are known (L2)."""
+
+    # Identity (L8)
+    admin_key: SecretStr = SecretStr("")
+    """The admin key itself; empty: the one in the key file."""
+    jwt_secret: str = Field(default="", repr=False)
+    """Where the secret is that tokens are signed with (HS256): `env:NAME` or `file:PATH`. Empty: no such tokens are taken."""
+    jwt_keys: str = ""
+    """The public keys (a JWKS) of who signs tokens with RS256 or ES256: a file, or an https URL. Empty: no such tokens are taken."""
+    jwt_audience: str = ""
+    """What a token's `aud` has to name. Leave it empty only where every token of the issuer is meant for this server."""
+    jwt_issuer: str = ""
+    """What a token's `iss` has to be."""
+    jwt_leeway_seconds: float = Field(default=30.0, ge=0, le=600)
+    """How far the clocks of the issuer and of this server may be apart."""
+    jwt_role_claim: str = ""
+    """The claim that carries roles (`member`, `owner`, `admin`; one or a list). Empty: tokens make members."""
+    jwt_single_use: bool = False
+    """Every token holds once; it then needs a `jti`."""
 
 
 def properties_from(document: dict[str, Any], classes: dict[str, type[RealtimeProperties]]) -> RealtimeProperties:

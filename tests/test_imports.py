@@ -15,6 +15,7 @@ BASE = (
     "engine.registry",
     "engine.principal",
     "engine.observation",
+    "engine.secrets",
     "engine.store.documents",
     "engine.store.contract",
 )
@@ -26,12 +27,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.store.documents": ("engine.config",),
     "engine.store.contract": ("engine.store.documents",),
     "engine.principal": ("engine.errors",),
+    "engine.secrets": ("engine.errors",),
     "engine.observation": ("engine.store.documents",),
     "engine.interfaces": (
         "engine.elements",
         "engine.errors",
         "engine.config",
         "engine.principal",
+        "engine.observation",
         "engine.store.documents",
     ),
     "engine.registry": ("engine.errors",),
@@ -39,8 +42,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engine.pipeline": (*BASE, "engine.protocol", "engine.pipeline"),
     "engine.store": (*BASE, "engine.store"),
     "engine.observe": (*BASE, "engine.protocol", "engine.observe"),
-    "engine.identity": (*BASE, "engine.identity"),
-    "engine.session": (*BASE, "engine.protocol", "engine.pipeline", "engine.session"),
+    "engine.identity": (*BASE, "engine.store.locate", "engine.identity"),
+    "engine.session": (*BASE, "engine.protocol", "engine.pipeline", "engine.identity.permissions", "engine.session"),
     "engine.testing": (*BASE, "engine.protocol", "engine.pipeline", "engine.session", "engine.store", "engine.testing"),
     "engine.transport": (
         *BASE,
