@@ -165,6 +165,11 @@ class Settings(BaseSettings):
     """Time between pings, and the time a silent peer then has (L23)."""
     max_sessions: int = Field(default=200, ge=1)
     """Sessions a process admits; more get 503 or 1013."""
+    max_lateness_seconds: Positive = 0.1
+    """How late the loop may serve those inside before nobody else is let in: five frames of audio, about what players hold back."""
+    drain_seconds: Positive = 15.0
+    """How long conversations may go on when the server is asked to stop. What follows takes 14 s at most (the clean-up, and two
+    waits for the client), and both fit into the 30 s that orchestrators commonly give."""
     allowed_hosts: tuple[str, ...] = ()
     """Names this server is reached by besides its own addresses: those of a proxy in front of it."""
     allowed_origins: tuple[str, ...] = ()
