@@ -35,6 +35,7 @@ from engine.elements import (
     RealtimeInstruction,
     Transcript,
 )
+from engine.observation import Observer
 from engine.principal import Principal, ProjectAccess, UserAccount
 from engine.store.documents import LogKind, SessionDocument
 
@@ -473,6 +474,8 @@ class Context:
     principal: Principal = attrs.field(factory=lambda: Principal(owner=""))
     """Who is talking; `#authorization` replaces it until the session's end, and never the session's owner (L4)."""
     log: SessionLog = attrs.field(factory=NoLog)
+    observer: Observer = attrs.field(factory=Observer)
+    """Told what happens, for metrics and traces."""
     project_ref: str = ""
     turn_id: str = ""
     messages: Sequence[Message] = ()

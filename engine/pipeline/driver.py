@@ -1,14 +1,15 @@
 """What a session's other tasks ask of the pipeline that drives it, whether its model speaks in turns or without them."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import trio
 
 from engine.elements import Interrupted, RealtimeElement, RealtimeInstruction, ResponseStatus, Transcript
 from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import Context, ToolCall
+from engine.pipeline.ordered_writer import OrderedWriter
 from engine.pipeline.tools import ToolRunner
-from engine.pipeline.turn_writer import TurnWriter
 
 FromModel = RealtimeElement | ToolCall
 """What comes from a model's session. Its tool calls come on the same channel, so that each keeps its place among what it says."""
@@ -26,7 +27,8 @@ class ConversationDriver(ABC):
 
     tools: ToolRunner | None
     """Set when the session's nursery is open."""
-    writer: TurnWriter
+    writer: OrderedWriter[Any]
+    """Of the turns, or of the messages of a conversation without turns."""
     turn_count: int
     """Turns stored so far, of earlier runs too."""
     end_reason: str

@@ -26,7 +26,7 @@ from engine.elements import (
     Transcript,
     UserSpeech,
 )
-from engine.errors import ErrorCode, Whose
+from engine.errors import ErrorCode, RemoteError, Whose
 from engine.interfaces import Context, ElementFilter, RecognizerInput, SessionInput
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
@@ -41,10 +41,14 @@ INTRO = "intro"
 RATING = "rating"
 LOCALE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 MAX_LOCALES = 20
+AUTHORIZATION_SECONDS = 5.0
+"""The longest new credentials may take to be checked: so long the client's further input waits."""
 KEPT_IMAGES = 4
 """Images kept on the context: the newest."""
 
 SaveRating = Callable[[int, str], None]
+Authorize = Callable[[str], Awaitable[None]]
+"""Takes the value of an `Authorization` header for the session; raises RemoteError when it does not hold."""
 TakeInput = Callable[[], Awaitable[InputElement]]
 """The next element of this session; raises EndOfChannel when its input has ended."""
 
@@ -63,6 +67,7 @@ class SessionInputs:
     sample_rate: int
     """Hz, of the audio the recognizer or the model wants."""
     save_rating: SaveRating
+    authorize: Authorize
     deaf: str = ""
     """Why audio cannot be taken in; empty when it can."""
     filters: Sequence[ElementFilter] = ()
@@ -158,10 +163,23 @@ class SessionInputs:
                 self._refuse(code, message)
             case ControlToken("locales", value):
                 self._replace_locales(value)
-            case ControlToken("authorization"):
-                self._refuse(ErrorCode.UNAUTHORIZED, "These credentials are not known here; the session keeps its own.")
+            case ControlToken("authorization", value):
+                await self._replace_authorization(value)
             case ControlToken(name):
                 self._refuse(ErrorCode.BAD_ELEMENT, f"The token #{name} has no place inside a session.")
+
+    async def _replace_authorization(self, value: str) -> None:
+        """Until the session's end (L4). The session's owner stays who it is, and invalid credentials change nothing."""
+        try:
+            with trio.move_on_after(AUTHORIZATION_SECONDS) as limit:
+                await self.authorize(value)
+        except RemoteError as error:
+            self._refuse(error.code, f"{error.message} The session keeps the credentials it has.")
+            return
+        if limit.cancelled_caught:
+            self._refuse(
+                ErrorCode.UNAUTHORIZED, "These credentials could not be checked in time; the session keeps its own."
+            )
 
     def _replace_locales(self, value: str) -> None:
         """Until the session's end (L4); the prompt was rendered with the old ones."""

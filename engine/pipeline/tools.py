@@ -30,7 +30,9 @@ from engine.interfaces import (
     ToolResult,
     ToolSettled,
 )
+from engine.observation import Outcome, Span, SpanKind
 from engine.protocol.tool_arguments import is_too_deep, parse_arguments
+from engine.store.documents import LogKind
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ class _Running:
     call: ToolCall
     policy: OnInterruption
     scope: trio.CancelScope
+    span: Span
+    began_at: float
     is_settled: bool = False
     is_late: bool = False
 
@@ -77,8 +81,11 @@ class ToolRunner:
             return
         specification = next((s for s in self.box.specifications if s.name == call.name), None)
         policy = specification.on_interruption if specification else OnInterruption.CANCEL
-        running = _Running(call, policy, trio.CancelScope())
+        context, now = self.context, trio.current_time()
+        span = Span(SpanKind.TOOL, call.call_id, call.name, context.session.id, context.turn_id)
+        running = _Running(call, policy, trio.CancelScope(), span, now)
         self._running[call.call_id] = running
+        context.observer.began(span, now)
         arguments: JsonObject = {}
         fault = ""
         try:
@@ -137,16 +144,27 @@ class ToolRunner:
         for interaction in result.interactions:
             self.tell(interaction)
         self._tell(running, ToolPhase.SUCCESS, result=result.output)
+        self._log(running, Outcome.OK, {"result": result.output})
         self._deliver(_settled(running.call, output, late=running.is_late, ends_session=result.ends_session))
 
     def _fail(self, running: _Running, error: str, *, interrupted: bool = False) -> None:
         if not self._settle(running):
             return
         self._tell(running, ToolPhase.ERROR, error=error)
+        self._log(running, Outcome.CANCELLED if interrupted else Outcome.FAILED, {"error": error})
         settled = _settled(
             running.call, _error_text(error), is_error=True, interrupted=interrupted, late=running.is_late
         )
         self._deliver(settled)
+
+    def _log(self, running: _Running, outcome: Outcome, result: JsonObject) -> None:
+        """Tell the observer, and write the call with its result into the LLM log (L22)."""
+        call, now = running.call, trio.current_time()
+        self.context.observer.ended(running.span, now, outcome)
+        content = {"name": call.name, "arguments": call.arguments, **result}
+        seconds = now - running.began_at
+        turn_id = running.span.turn_id
+        self.context.log.record(LogKind.TOOL, content, component="speaker", turn_id=turn_id, seconds=seconds)
 
     def _settle(self, running: _Running) -> bool:
         """False when the call has settled already."""

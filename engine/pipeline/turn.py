@@ -41,10 +41,11 @@ from engine.interfaces import (
     TurnInput,
     TurnInteractionManager,
 )
+from engine.observation import Happening, Outcome, Span, SpanKind
 from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
+from engine.pipeline.ordered_writer import TurnWriter
 from engine.pipeline.tools import ToolRunner
-from engine.pipeline.turn_writer import TurnWriter
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.output import to_output
 from engine.protocol.speech import SpeechShaper
@@ -66,7 +67,7 @@ from engine.protocol.turn import (
 from engine.protocol.turn_record import turn_document
 from engine.protocol.turns import TurnMachine
 from engine.protocol.usage import ActivityMeter
-from engine.store.documents import TurnDocument
+from engine.store.documents import LogKind, TurnDocument
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,8 @@ class TurnPipeline(ConversationDriver):
     _legs: dict[str, trio.CancelScope] = attrs.field(factory=dict[str, trio.CancelScope], init=False)
     _waiters: list[_Waiter] = attrs.field(factory=list[_Waiter], init=False)
     _indexes: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _begun: set[str] = attrs.field(factory=set[str], init=False)
+    """Turns whose beginning the observer was told, and not their end."""
     _shed: str = attrs.field(default="", init=False)
     _goodbye: str | None = attrs.field(default=None, init=False)
     _goodbye_latest: float | None = attrs.field(default=None, init=False)
@@ -227,6 +230,7 @@ class TurnPipeline(ConversationDriver):
         cut = self._apply(take(interim, now))
         if not cut:
             return Interrupted()
+        self.context.observer.happened(Happening.BARGE_IN, self.context.session.id)
         heard = playing if playing in cut else cut[-1]  # of the others nothing was heard yet
         heard_text, heard_ms = hearing.heard_text(heard, now), round(hearing.heard_ms(heard, now))
         return Interrupted(self.machine.name_at_model(heard), heard_text, heard_ms)
@@ -266,6 +270,7 @@ class TurnPipeline(ConversationDriver):
     async def steer(self, instruction: RealtimeInstruction) -> None:
         """Inject an instruction that belongs to the session rather than to a planning pass; the client is not shown it."""
         turn = self.machine.turn
+        self._log_instruction(instruction, turn.id, "turn_end")
         self.memory.put_instruction(instruction.text, turn.id)
         if not instruction.type.is_contextual:
             self._apply(self.machine.speech_asked(turn, trio.current_time()))
@@ -307,9 +312,16 @@ class TurnPipeline(ConversationDriver):
                     self._to_model(AnswerAgain(text))
                 case EndSession(goodbye):
                     self._end_after(goodbye)
-        self.context.turn_id = self.machine.front.id
+        turn = self.machine.front
+        self.context.turn_id = turn.id
+        if turn.started_at is not None and turn.id not in self._begun:
+            self._begun.add(turn.id)
+            self.context.observer.began(self._span(turn), turn.started_at)
         self._schedule()
         return cut
+
+    def _span(self, turn: Turn) -> Span:
+        return Span(SpanKind.TURN, turn.id, "turn", self.context.session.id, turn.id)
 
     def _to_model(self, item: SessionInput) -> None:
         try:
@@ -379,6 +391,7 @@ class TurnPipeline(ConversationDriver):
         if end.status is ResponseStatus.IDLE:
             seconds = self.settings.idle_response_end_seconds
             logger.warning("response %s was silent for %g s and was ended", end.response_id, seconds)
+            self.context.observer.happened(Happening.IDLE_RESPONSE_END, self.context.session.id)
         if self.line.hearing.has_speech(end.response_id):
             rate = self.context.configuration.output_sample_rate
             if end.status is ResponseStatus.COMPLETED:
@@ -398,6 +411,7 @@ class TurnPipeline(ConversationDriver):
         if not self.line.put_output(speech) and self._shed != speech.response_id:
             self._shed = speech.response_id
             logger.warning("session %s: unsent speech over the limit was shed", self.context.session.id)
+            self.context.observer.happened(Happening.SPEECH_SHED, self.context.session.id)
             message = "Part of this answer's speech was left out: the connection takes it too slowly."
             self.line.put_output(OutError(ErrorCode.SLOW_CLIENT, message, recoverable=True, whose=Whose.CLIENT))
 
@@ -432,10 +446,17 @@ class TurnPipeline(ConversationDriver):
         turn: TurnInput,
         emit: Emit,
     ) -> None:
+        span = Span(SpanKind.LEG, f"{turn.turn_id} {name}", name, self.context.session.id, turn.turn_id)
+        self.context.observer.began(span, trio.current_time())
+        outcome = Outcome.CANCELLED
         try:
             await leg(self.context, turn, emit)
+            outcome = Outcome.OK
         except Exception:
+            outcome = Outcome.FAILED
             logger.exception("%s of turn %s failed; the conversation goes on", name, turn.turn_id)
+        finally:
+            self.context.observer.ended(span, trio.current_time(), outcome)
 
     def _emitter(self, turn: Turn) -> Emit:
         async def emit(element: PlanningElement) -> None:
@@ -448,6 +469,7 @@ class TurnPipeline(ConversationDriver):
             if not instruction.type.is_contextual:
                 self._waiters.append(waiter)
             try:
+                self._log_instruction(instruction, turn.id, "planner")
                 self.memory.put_instruction(instruction.text, turn.id)
                 self._apply(self.machine.instructed(instruction, turn, trio.current_time()))
                 await self.session.instruct(instruction)
@@ -460,6 +482,10 @@ class TurnPipeline(ConversationDriver):
                     self._waiters.remove(waiter)
 
         return emit
+
+    def _log_instruction(self, instruction: RealtimeInstruction, turn_id: str, component: str) -> None:
+        content = {"type": instruction.type.value, "text": instruction.text}
+        self.context.log.record(LogKind.INSTRUCTION, content, component=component, turn_id=turn_id)
 
     def _response_over(self, record: ResponseRecord, turn: Turn) -> None:
         for waiter in self._waiters:
@@ -474,8 +500,9 @@ class TurnPipeline(ConversationDriver):
     async def _close(self, turn: Turn) -> None:
         """Save, acknowledge with `exit`, let the next turn begin (L15)."""
         self.memory.put_turn(turn)
-        saved = await self.writer.save(self._document(turn), self.settings.exit_save_seconds)
-        self._exit(turn, saved=saved)
+        document = self._document(turn)
+        saved = await self.writer.save(document, self.settings.exit_save_seconds)
+        self._exit(turn, document, saved=saved)
         self._apply(self.machine.turn_closed(turn, trio.current_time()))
         if self._turn_ends is not None:
             try:
@@ -485,10 +512,16 @@ class TurnPipeline(ConversationDriver):
             except trio.ClosedResourceError:
                 logger.debug("the session ends; turn_end of %s was left out", turn.id)
 
-    def _exit(self, turn: Turn, *, saved: bool) -> None:
+    def _exit(self, turn: Turn, document: TurnDocument, *, saved: bool) -> None:
         session = self.context.session
         parameters = {"turnId": turn.id, "sessionId": session.id, "userId": session.user_id, "saved": saved}
         self.line.put_output(OutCommand("exit", parameters, turn.id))
+        observer, now = self.context.observer, trio.current_time()
+        observer.turn_ended(session, document)
+        self._begun.discard(turn.id)
+        observer.ended(self._span(turn), now, Outcome.CANCELLED if turn.was_interrupted else Outcome.OK)
+        if not saved:
+            observer.happened(Happening.TURN_UNSAVED, session.id)
 
     def _amend(self, turn: Turn) -> None:
         self.memory.put_turn(turn)
@@ -530,8 +563,9 @@ class TurnPipeline(ConversationDriver):
             if not turn.is_closing:
                 break
             self.memory.put_turn(turn)
-            saved = await self.writer.save_now(self._document(turn), self.settings.exit_save_seconds)
-            self._exit(turn, saved=saved)
+            document = self._document(turn)
+            saved = await self.writer.save_now(document, self.settings.exit_save_seconds)
+            self._exit(turn, document, saved=saved)
             self._apply(self.machine.turn_closed(turn, trio.current_time()))  # what waited behind it comes up
 
     def report(self, error: RealtimeError) -> None:

@@ -1,7 +1,8 @@
 """A conversation without turns (SPEC L17): the model speaks continuously and decides for itself when to.
 
 Its elements pass straight to the client; what the engine does about them runs beside that stream and never delays speech. There
-is no response that ends, so no ResponseEnd is made, no turn is recorded and nothing is windowed.
+is no response that ends, so no ResponseEnd is made, no turn is recorded and nothing is windowed; the lines of both sides are
+stored as chat messages.
 """
 
 import logging
@@ -26,8 +27,8 @@ from engine.elements import (
 from engine.interfaces import Context, Message, RealtimeSession, Role, ToolCall, TurnlessInteractionManager
 from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
+from engine.pipeline.ordered_writer import MessageWriter
 from engine.pipeline.tools import ToolRunner
-from engine.pipeline.turn_writer import TurnWriter
 from engine.protocol.audio import SampleCarry, bytes_for_ms
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.output import to_output
@@ -35,6 +36,7 @@ from engine.protocol.resample import Resampler
 from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.silence import SilenceGate
 from engine.protocol.usage import ActivityMeter
+from engine.store.documents import MessageDocument
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +55,11 @@ class TurnlessPipeline(ConversationDriver):
     release: SentenceRelease
     memory: ConversationMemory
     line: ClientLine
-    writer: TurnWriter
+    writer: MessageWriter
     meter: ActivityMeter
     turn_count: int = 0
+    message_count: int = 0
+    """Messages stored so far, of earlier runs too."""
     tools: ToolRunner | None = attrs.field(default=None, init=False)
     end_reason: str = attrs.field(default="", init=False)
     _gate: SilenceGate = attrs.field(init=False)
@@ -159,6 +163,18 @@ class TurnlessPipeline(ConversationDriver):
     def _note(self, role: Role, text: str) -> None:
         message = Message(role, text)
         self.memory.put(message)
+        environment = self.context.environment
+        self.writer.put(
+            MessageDocument(
+                id=environment.new_id("message"),
+                session_id=self.context.session.id,
+                position=self.message_count,
+                role="user" if role is Role.USER else "assistant",
+                text=text,
+                created_at=environment.wall_clock(),
+            )
+        )
+        self.message_count += 1
         if self._messages is not None:
             try:
                 self._messages.send_nowait(message)

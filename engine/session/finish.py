@@ -13,13 +13,15 @@ import trio
 from engine.elements import OutCommand, OutputElement, ResponseStatus
 from engine.errors import RemoteError
 from engine.interfaces import Context
+from engine.observation import Happening, Outcome, Span, SpanKind
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
-from engine.pipeline.turn_writer import FIRST_RETRY, LONGEST_RETRY
+from engine.pipeline.ordered_writer import FIRST_RETRY, LONGEST_RETRY
 from engine.protocol.usage import ActivityMeter
+from engine.session.live import LiveSession
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
-from engine.store.contract import StoreError
+from engine.store.contract import StoreError, TakenOverError
 from engine.store.documents import SessionState, UsageDocument
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ async def finish_session(
     meter: ActivityMeter,
     line: ClientLine,
     services: Services,
+    live: LiveSession,
     end: SessionEnd,
 ) -> None:
     """Close the open turn, save, write the usage record, run the disconnect hook, tell the client. Takes `cleanup_seconds`
@@ -43,16 +46,22 @@ async def finish_session(
         status = ResponseStatus.FAILED if end.error else ResponseStatus.CANCELLED
         await fenced("closing the turn", partial(turns.abandon, status, client_is_gone=client_is_gone))
         meter.activity(trio.current_time())
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "saving the turns": partial(_flush, turns, live),
+            "saving the session": partial(_save, context, turns, services, end),
+            "the usage record": partial(_write_usage, prepared, turns, meter, services),
+            "on_session_disconnect": partial(prepared.manager.on_session_disconnect, context),
+        }
         async with trio.open_nursery() as legs:
-            legs.start_soon(fenced, "saving the turns", turns.writer.flush)
-            legs.start_soon(fenced, "saving the session", _save, context, turns, services, end)
-            legs.start_soon(fenced, "the usage record", _write_usage, prepared, turns, meter, services)
-            legs.start_soon(fenced, "on_session_disconnect", prepared.manager.on_session_disconnect, context)
+            for name, part in parts.items():
+                legs.start_soon(_finish_part, context, name, part, name=name)
     if limit.cancelled_caught:
         seconds = services.settings.cleanup_seconds
         logger.error("session %s: the clean-up was not over in %g s and was stopped", end.session_id, seconds)
+    for _ in range(turns.writer.unsaved + turns.writer.lost):
+        services.observer.happened(Happening.TURN_LOST, end.session_id)
     if turns.writer.unsaved:
-        logger.error("session %s: %d turns could not be saved", end.session_id, turns.writer.unsaved)
+        logger.error("session %s: %d %ss could not be saved", end.session_id, turns.writer.unsaved, turns.writer.what)
     announce_end(line, end)
 
 
@@ -80,6 +89,27 @@ async def fenced(name: str, leg: Callable[[*Arguments], Awaitable[None]], *args:
         logger.exception("%s failed", name)
 
 
+async def _finish_part(context: Context, name: str, part: Callable[[], Awaitable[None]]) -> None:
+    """One leg of the clean-up; its failure is logged and stops no other."""
+    span = Span(SpanKind.FINISH, name, name, context.session.id)
+    context.observer.began(span, trio.current_time())
+    outcome = Outcome.CANCELLED
+    try:
+        await part()
+        outcome = Outcome.OK
+    except Exception:
+        outcome = Outcome.FAILED
+        logger.exception("%s failed", name)
+    finally:
+        context.observer.ended(span, trio.current_time(), outcome)
+
+
+async def _flush(turns: ConversationDriver, live: LiveSession) -> None:
+    """Whoever takes the session over waits for this."""
+    await turns.writer.flush()
+    live.saved.set()
+
+
 async def _save(context: Context, turns: ConversationDriver, services: Services, end: SessionEnd) -> None:
     context.session = context.session.model_copy(
         update={
@@ -100,6 +130,9 @@ async def _persist(what: str, write: Callable[[], Awaitable[None]]) -> None:
             await write()
         except StoreError as exc:
             logger.warning("%s could not be saved and will be tried again: %s", what, exc)
+        except TakenOverError:
+            logger.debug("%s is not saved: the session has another holder", what)
+            return
         else:
             return
         await trio.sleep(pause)
@@ -121,7 +154,7 @@ async def _write_usage(
         input_tokens=usage.input,
         output_tokens=usage.output,
         cached_tokens=usage.cached,
-        turns=turns.turn_count - prepared.stored_turns,
+        turns=max(turns.turn_count - prepared.stored, 0),
         created_at=services.environment.wall_clock(),
     )
     await _persist("the usage record", partial(services.store.save_usage, document))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import attrs
 import trio
 
-from engine.errors import ErrorCode, RemoteError, Whose
+from engine.errors import ErrorCode, RemoteError
 from engine.principal import Credential
 
 logger = logging.getLogger(__name__)

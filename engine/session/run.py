@@ -4,14 +4,16 @@ When `run_session` returns, nothing of the session runs and everything that coul
 """
 
 import logging
+from enum import Enum, auto
 from functools import partial
 
 import attrs
 import trio
 
 from engine.config import PipelineConfiguration
-from engine.elements import OutCommand, OutError
+from engine.elements import OutCommand, OutError, OutEvaluation
 from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError, Whose
+from engine.identity.permissions import may_talk
 from engine.interfaces import (
     RecognizerInput,
     SessionInput,
@@ -19,14 +21,16 @@ from engine.interfaces import (
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
+from engine.observation import Happening, Outcome, Span, SpanKind
 from engine.pipeline.driver import ConversationDriver, FromModel
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
+from engine.pipeline.ordered_writer import MessageWriter, TurnWriter
 from engine.pipeline.recognition import Recognition
 from engine.pipeline.tools import ToolRunner
 from engine.pipeline.turn import TurnPipeline
-from engine.pipeline.turn_writer import TurnWriter
 from engine.pipeline.turnless import TurnlessPipeline
+from engine.principal import Principal
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.sentence_release import SentenceRelease
 from engine.protocol.sentences import SentenceAssembler
@@ -34,11 +38,12 @@ from engine.protocol.turn import TurnLimits
 from engine.protocol.turns import TurnMachine
 from engine.protocol.usage import ActivityMeter
 from engine.session.finish import announce_end, fenced, finish_session, say_last
+from engine.session.live import LiveSession, taken_over
 from engine.session.services import Services
-from engine.session.start import PreparedSession, SessionEnd, open_document, prepare
+from engine.session.start import PreparedSession, SessionEnd, make_context, open_document, prepare, stored_owner, timed
 from engine.session.watchdog import watch_length, watch_user
-from engine.store.contract import StoreError
-from engine.store.documents import SessionDocument, SessionState
+from engine.store.contract import StoreError, TakenOverError
+from engine.store.documents import EvaluationRecord, SessionDocument, SessionState
 
 logger = logging.getLogger(__name__)
 
@@ -48,49 +53,100 @@ RECOGNIZER_AUDIO = 8
 """Audio frames between the input and the recognition: it takes them inline, so this only evens out bursts."""
 
 
+class SessionMode(Enum):
+    """What the end of the client's input means."""
+
+    CONVERSATION = auto()
+    """The conversation is over: it is evaluated, reported and saved as CLOSED (L6)."""
+    SINGLE_TURN = auto()
+    """One turn of a longer one: it is saved as IDLE, without end-of-session work."""
+
+
 async def run_session(
     configuration: PipelineConfiguration,
     line: ClientLine,
     services: Services,
     *,
-    owner: str,
+    principal: Principal,
     take: TakeInput | None = None,
+    mode: SessionMode = SessionMode.CONVERSATION,
 ) -> SessionEnd:
     """Hold one conversation over `line`, from its start to its saved end.
 
-    `owner` is who may resume the session. `take` gives the session's input when the line carries more than one session.
+    `principal` is who may resume the session. `take` gives the session's input when the line carries more than one session.
     Cancelling this is how a vanished client is told: the session is saved as DISCONNECTED before the cancellation goes on.
     Failures of the session are told to the client and end in the returned value; they never raise.
     """
     try:
-        document = await open_document(configuration, services, owner=owner)
+        await _make_room(configuration.session_id, principal, services)
+        document = await open_document(configuration, services, principal=principal)
     except RemoteError as error:
         end = SessionEnd(configuration.session_id, SessionState.DISCONNECTED, error.message, error)
-        return _refuse(line, end)
+        return _refuse(line, end, services)
     except Exception:
         logger.exception("a session could not be opened")
         fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be opened.", whose=Whose.SERVER)
-        return _refuse(line, SessionEnd(configuration.session_id, SessionState.DISCONNECTED, fault.message, fault))
+        end = SessionEnd(configuration.session_id, SessionState.DISCONNECTED, fault.message, fault)
+        return _refuse(line, end, services)
+    live = LiveSession(document.id, document.owner, document.fence, principal.credential)
+    with services.live.enter(live):
+        prepared = await _prepare(configuration, document, line, services, live, principal)
+        if isinstance(prepared, SessionEnd):
+            return _refuse(line, prepared, services)
+        return await Conversation(prepared, line, services, live, mode).run(take or line.take_input)
+
+
+async def _make_room(session_id: str, principal: Principal, services: Services) -> None:
+    """End the session when it runs in this process, and give it the time to save its open turn: the new holder reads it."""
+    if services.live.is_stopping:
+        raise RemoteError(ErrorCode.TOO_BUSY, "This server is stopping; connect again.", whose=Whose.SERVER)
+    older = services.live.find(session_id) if session_id else None
+    if older is None or older.owner != stored_owner(principal):
+        return
+    services.observer.happened(Happening.TAKEN_OVER, session_id)
+    older.end(taken_over())
+    with trio.move_on_after(services.settings.takeover_wait_seconds):
+        await older.saved.wait()
+
+
+async def _prepare(
+    configuration: PipelineConfiguration,
+    document: SessionDocument,
+    line: ClientLine,
+    services: Services,
+    live: LiveSession,
+    principal: Principal,
+) -> PreparedSession | SessionEnd:
+    """All parts of the session, or how it ended before it began; that is saved."""
+    fault: RemoteError
     try:
-        prepared = await prepare(configuration, document, services)
+        with live.open_scope(), trio.move_on_after(services.settings.session_start_seconds) as limit:
+            context = await make_context(configuration, document, services, principal=principal)
+            document = context.session
+            return await prepare(context, services)
+        if live.cut is not None:
+            reason = live.cut.reason
+            await _save_unstarted(document, services, reason)
+            return SessionEnd(document.id, SessionState.DISCONNECTED, reason, live.cut.error, live.cut)
+        assert limit.cancelled_caught
+        fault = RealtimeException(ErrorCode.INTERNAL, "The agent took too long to get ready.", whose=Whose.SERVER)
     except RemoteError as error:
-        await _save_unstarted(document, services, error.message)
-        return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, error.message, error))
+        fault = error
+    except TakenOverError:
+        cut = taken_over()
+        return SessionEnd(document.id, SessionState.DISCONNECTED, cut.reason, cut.error, cut)
     except LocalError as exc:
         logger.error("session %s could not be started: %s", document.id, exc)
         message = "This agent is not completely configured on this server; its log says what is missing."
         fault = RealtimeException(ErrorCode.PROVIDER_UNAVAILABLE, message, whose=Whose.SERVER)
-        await _save_unstarted(document, services, fault.message)
-        return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault))
     except Exception:
         logger.exception("session %s could not be started", document.id)
         fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be started.", whose=Whose.SERVER)
-        await _save_unstarted(document, services, fault.message)
-        return _refuse(line, SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault))
     except BaseException:  # a cancellation, alone or in groups of it
         await _save_unstarted(document, services, CLIENT_VANISHED)  # noqa: ASYNC102 - it is shielded and bounded inside
         raise
-    return await Conversation(prepared, line, services).run(take or line.take_input)
+    await _save_unstarted(document, services, fault.message)
+    return SessionEnd(document.id, SessionState.DISCONNECTED, fault.message, fault)
 
 
 @attrs.define(eq=False)
@@ -100,16 +156,21 @@ class Conversation:
     prepared: PreparedSession
     line: ClientLine
     services: Services
+    live: LiveSession
+    mode: SessionMode
     meter: ActivityMeter = attrs.field(init=False)
     turns: ConversationDriver = attrs.field(init=False)
     _inputs: trio.MemorySendChannel[SessionInput] = attrs.field(init=False)
     _model_side: trio.MemoryReceiveChannel[SessionInput] = attrs.field(init=False)
-    _output: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """The session's output. Its deadline is the session-end timeout, once the input has ended (L7)."""
+    _output: trio.CancelScope = attrs.field(init=False)
+    """The session's output. Its deadline is the session-end timeout, once the input has ended (L7). A cut cancels it too."""
+
+    _input_ended: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings, prepared = self.services.settings, self.prepared
         context = prepared.context
+        self._output = self.live.open_scope()
         self.meter = ActivityMeter(trio.current_time(), settings.activity_gap_seconds)
         self._inputs, self._model_side = trio.open_memory_channel[SessionInput](settings.model_input_channel)
         self.line.hearing.text_only = context.configuration.text_only
@@ -142,11 +203,11 @@ class Conversation:
             machine=machine,
             memory=memory,
             line=self.line,
-            writer=TurnWriter(self.services.store),
+            writer=TurnWriter(partial(self.services.store.append_turns, fence=self.live.fence), self._lose),
             model_inputs=self._inputs,
             meter=self.meter,
             shows_steering=context.content.show_steering if context.content else True,
-            turn_count=self.prepared.stored_turns,
+            turn_count=self.prepared.stored,
         )
 
     def _without_turns(self, manager: TurnlessInteractionManager, memory: ConversationMemory) -> TurnlessPipeline:
@@ -160,22 +221,65 @@ class Conversation:
             release=SentenceRelease(SentenceAssembler(context.locale), settings.sentence_release_seconds),
             memory=memory,
             line=self.line,
-            writer=TurnWriter(self.services.store),
+            writer=MessageWriter(
+                partial(self.services.store.append_messages, fence=self.live.fence), self._lose, "message"
+            ),
             meter=self.meter,
-            turn_count=self.prepared.stored_turns,
+            message_count=self.prepared.stored,
         )
+
+    def _lose(self) -> None:
+        """A write was refused: the session has another holder, in another process."""
+        self.live.end(taken_over())
 
     async def run(self, take: TakeInput) -> SessionEnd:
         """Converse until the end, then finish. The only place where a session's nursery is opened."""
-        session_id = self.prepared.context.session.id
+        context, observer = self.prepared.context, self.services.observer
+        session_id, provider = context.session.id, context.properties.provider
+        span = Span(SpanKind.SESSION, session_id, context.session.agent or context.configuration.key, session_id)
+        observer.began(span, trio.current_time())
+        observer.session_opened(context.session, provider)
         end = SessionEnd(session_id, SessionState.DISCONNECTED, CLIENT_VANISHED)
         try:
-            error = await self._converse(take)
-            reason = error.message if error else self.turns.end_reason or "the client ended the session"
-            end = SessionEnd(session_id, SessionState.DISCONNECTED if error else SessionState.CLOSED, reason, error)
+            end = self._end(await self._converse(take))
+            if end.state is SessionState.CLOSED:
+                await self._evaluate()
         finally:
-            await finish_session(self.prepared, self.turns, self.meter, self.line, self.services, end)  # noqa: ASYNC102 - it is shielded and bounded inside
+            await finish_session(self.prepared, self.turns, self.meter, self.line, self.services, self.live, end)  # noqa: ASYNC102 - it is shielded and bounded inside
+            observer.session_closed(context.session, provider, self.meter.active_seconds)
+            outcome = Outcome.OK if end.state is not SessionState.DISCONNECTED else Outcome.FAILED
+            observer.ended(span, trio.current_time(), Outcome.CANCELLED if end.reason == CLIENT_VANISHED else outcome)
         return end
+
+    def _end(self, error: RemoteError | None) -> SessionEnd:
+        session_id, cut = self.prepared.context.session.id, self.live.cut
+        if cut is not None:
+            return SessionEnd(session_id, SessionState.DISCONNECTED, cut.reason, cut.error, cut)
+        if error is not None:
+            return SessionEnd(session_id, SessionState.DISCONNECTED, error.message, error)
+        reason = self.turns.end_reason or "the client ended the session"
+        is_over = self.mode is SessionMode.CONVERSATION or not self._input_ended
+        return SessionEnd(session_id, SessionState.CLOSED if is_over else SessionState.IDLE, reason)
+
+    async def _evaluate(self) -> None:
+        """The end-of-conversation evaluation; each verdict is told and stored as it comes (L6)."""
+        context = self.prepared.context
+
+        def emit(evaluation: OutEvaluation) -> None:
+            record = EvaluationRecord(
+                name=evaluation.name,
+                score=evaluation.score,
+                reasons=list(evaluation.reasons),
+                data=None if evaluation.data is None else dict(evaluation.data),
+            )
+            evaluations = [*context.session.evaluations, record]
+            context.session = context.session.model_copy(update={"evaluations": evaluations})
+            say_last(self.line, evaluation)
+
+        with trio.move_on_after(self.services.settings.evaluation_seconds) as limit:
+            await fenced("the end-of-conversation evaluation", self.prepared.manager.evaluate, context, emit)
+        if limit.cancelled_caught:
+            logger.warning("the evaluation of session %s took too long and was stopped", context.session.id)
 
     async def _converse(self, take: TakeInput) -> RemoteError | None:
         """The error that ended the conversation, if one did; it has been told to the client."""
@@ -191,8 +295,12 @@ class Conversation:
             logger.error("session %s failed", self.prepared.context.session.id, exc_info=group)
             if error is None:  # else it is what came of that error
                 error = RealtimeException(ErrorCode.INTERNAL, "The conversation failed.", whose=Whose.SERVER)
-        if self._output.cancelled_caught and not self.turns.is_finished:
+        if self.live.cut is not None:
+            self.turns.end_reason = self.live.cut.reason
+            error = self.live.cut.error
+        elif self._output.cancelled_caught and not self.turns.is_finished:
             self.turns.end_reason = "the output was closed after the input had ended"
+            self.services.observer.happened(Happening.FORCE_CLOSED, self.prepared.context.session.id)
             logger.warning("session %s: the output was force-closed", self.prepared.context.session.id)
         if error is not None:
             say_last(self.line, OutError(error.code, error.message, recoverable=False, whose=error.whose))
@@ -256,13 +364,15 @@ class Conversation:
             sample_rate=rate,
             deaf=prepared.deaf,
             save_rating=partial(self._rate, nursery),
+            authorize=self._authorize,
             filters=self.services.filters,
         )
         nursery.start_soon(self._run_input, inputs, take, audio, name="input")
 
     async def _connect(self, nursery: trio.Nursery, elements: trio.MemorySendChannel[FromModel]) -> None:
         """Start the provider and wait until it has acknowledged its configuration: the client's input waits so long (M9)."""
-        with trio.move_on_after(self.services.settings.connect_seconds) as limit:
+        seconds = self.services.settings.connect_seconds
+        with timed(self.prepared.context, "provider"), trio.move_on_after(seconds) as limit:
             await nursery.start(self._run_provider, nursery, elements, name="provider")
         if limit.cancelled_caught:
             provider = self.prepared.context.properties.provider
@@ -304,12 +414,29 @@ class Conversation:
     ) -> None:
         """The client's input. Its end starts the session-end timeout: a deadline on the output's scope (L7)."""
         await inputs.run(take)
+        self._input_ended = True
         self._output.deadline = trio.current_time() + self.services.settings.session_end_timeout_seconds
         if audio is not None:
             audio.close()  # the recognition flushes the utterance under way, then says that it is over
         else:
             self.turns.recognition_over(by_engine=False)
         self.turns.input_ended()
+
+    async def _authorize(self, value: str) -> None:
+        """Other credentials for the rest of the session. Its stored owner stays who it is (L4, case C43 b).
+
+        Raises:
+            RemoteError: they do not hold, or whose they are may not talk here; the old ones stay.
+        """
+        context = self.prepared.context
+        principal = await self.services.authenticator.authenticate_value(value)
+        try:
+            may_talk(principal, await self.services.catalog.project(context.project_ref))
+        except StoreError as exc:
+            message = "New credentials could not be checked; try again later."
+            raise RemoteError(ErrorCode.INTERNAL, message, whose=Whose.SERVER) from exc
+        context.principal = principal
+        self.live.credential = principal.credential
 
     def _rate(self, nursery: trio.Nursery, value: int, text: str) -> None:
         """A rating is saved at once, so that a crash cannot lose it (L6); the client's next words do not wait for that."""
@@ -323,6 +450,8 @@ class Conversation:
             await self.services.store.save_session(session)
         except StoreError:
             logger.warning("the rating of session %s is saved with the session", session.id)
+        except TakenOverError:
+            self._lose()
 
 
 async def _hand_over(elements: trio.MemorySendChannel[FromModel], call: ToolCall) -> None:
@@ -342,9 +471,10 @@ def _first(group: BaseExceptionGroup[RemoteError]) -> RemoteError:
     return error
 
 
-def _refuse(line: ClientLine, end: SessionEnd) -> SessionEnd:
-    assert end.error is not None
-    say_last(line, OutError(end.error.code, end.error.message, recoverable=False, whose=end.error.whose))
+def _refuse(line: ClientLine, end: SessionEnd, services: Services) -> SessionEnd:
+    if end.error is not None:
+        services.observer.refused(end.error.code.value)
+        say_last(line, OutError(end.error.code, end.error.message, recoverable=False, whose=end.error.whose))
     announce_end(line, end)
     return end
 
@@ -361,6 +491,8 @@ async def _save_unstarted(document: SessionDocument, services: Services, reason:
     with trio.move_on_after(services.settings.cleanup_seconds, shield=True) as limit:
         try:
             await services.store.save_session(saved)
+        except TakenOverError:
+            logger.debug("session %s is somebody else's by now", document.id)
         except Exception:
             logger.exception("session %s could not be saved", document.id)
     if limit.cancelled_caught:

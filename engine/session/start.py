@@ -2,12 +2,15 @@
 
 import hashlib
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 
 import attrs
 import trio
 
 from engine.config import PipelineConfiguration, RealtimeProperties
-from engine.errors import ConfigurationError, ErrorCode, NotFoundError, RealtimeException, RemoteError, Whose
+from engine.errors import ConfigurationError, ErrorCode, NotFoundError, RemoteError, Whose
+from engine.identity.permissions import check_minutes, may_talk
 from engine.interfaces import (
     Agent,
     Context,
@@ -22,9 +25,12 @@ from engine.interfaces import (
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
+from engine.observation import Outcome, Span, SpanKind
+from engine.principal import Principal
+from engine.session.live import Cut
 from engine.session.services import Services
 from engine.store.contract import StoreError
-from engine.store.documents import SessionDocument, SessionState, TurnDocument
+from engine.store.documents import LogKind, SessionDocument, SessionState, TurnDocument
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +55,8 @@ class PreparedSession:
     deaf: str
     """Why audio cannot be taken in; empty when it can."""
     history: tuple[Message, ...]
-    stored_turns: int
+    stored: int
+    """Turns stored by earlier runs; lines, of a conversation without turns."""
     warnings: tuple[str, ...]
 
 
@@ -59,13 +66,21 @@ def split_key(key: str) -> tuple[str, str]:
     return setup, reference
 
 
-def owner_id(owner: str) -> str:
-    """How an owner is stored and shown: a device ref is a secret that opens its sessions, so only its digest is."""
-    return "anonymous-" + hashlib.sha256(owner.encode()).hexdigest()[:24]
+def stored_owner(principal: Principal) -> str:
+    """How an owner is stored and shown: the ref of an anonymous one is a secret that opens its sessions, so only its digest."""
+    return principal.owner if principal.user_id else digest(principal.owner)
 
 
-async def open_document(configuration: PipelineConfiguration, services: Services, *, owner: str) -> SessionDocument:
+def digest(secret: str) -> str:
+    return "anonymous-" + hashlib.sha256(secret.encode()).hexdigest()[:24]
+
+
+async def open_document(
+    configuration: PipelineConfiguration, services: Services, *, principal: Principal
+) -> SessionDocument:
     """The session's document in state OPEN, written before its agent is known (L5).
+
+    Not cancelled in the middle: nobody would know whether the session was opened, and close it. The store has its time limit.
 
     Raises:
         RemoteError: the session is another owner's, or the store cannot be reached.
@@ -74,8 +89,11 @@ async def open_document(configuration: PipelineConfiguration, services: Services
     document = SessionDocument(
         id=configuration.session_id or services.environment.new_id("session"),
         key=configuration.key,
-        owner=owner_id(owner),
-        device_ref=owner_id(configuration.device_ref) if configuration.device_ref else "",
+        owner=stored_owner(principal),
+        user_id=principal.user_id,
+        user_name=principal.name,
+        user_email=principal.email,
+        device_ref=digest(f"device:{configuration.device_ref}") if configuration.device_ref else "",
         locale=configuration.locale,
         time_zone=configuration.time_zone,
         test_mode=configuration.test_mode,
@@ -83,7 +101,7 @@ async def open_document(configuration: PipelineConfiguration, services: Services
         updated_at=now,
     )
     try:
-        with trio.move_on_after(services.settings.session_start_seconds):
+        with trio.move_on_after(services.settings.session_start_seconds, shield=True):
             return await services.store.open_session(document)
         raise StoreError("The store did not answer in time.")
     except NotFoundError:
@@ -94,50 +112,100 @@ async def open_document(configuration: PipelineConfiguration, services: Services
         ) from exc
 
 
-async def prepare(
-    configuration: PipelineConfiguration, document: SessionDocument, services: Services
-) -> PreparedSession:
-    """Context, check and save, manager, model, start hook, prompt with history, tool box, session: in this order (L9).
+async def make_context(
+    configuration: PipelineConfiguration, document: SessionDocument, services: Services, *, principal: Principal
+) -> Context:
+    """What the conversation is about, after the permission and subscription checks (L2, L5, L8).
 
     Raises:
         RemoteError: what was asked for does not exist, is not allowed or not installed; says what.
     """
-    agent, project_ref, properties = resolve(configuration, services)
+    try:
+        agent, project_ref, properties = await resolve(configuration, services)
+        await authorize(principal, project_ref, services)
+    except StoreError as exc:
+        message = "The agent could not be looked up; try again later."
+        raise RemoteError(ErrorCode.INTERNAL, message, whose=Whose.SERVER) from exc
     document = document.model_copy(
         update={
-            "state": SessionState.OPEN,
-            "user_id": document.owner,
+            "user_id": principal.user_id or document.owner,
+            "user_name": principal.name or document.user_name,
+            "user_email": principal.email or document.user_email,
             "agent": agent.ref if agent else "",
             "project_ref": project_ref,
+            "key": configuration.key,
+            "locale": configuration.locale,
+            "time_zone": configuration.time_zone,
+            "test_mode": configuration.test_mode,
             "updated_at": services.environment.wall_clock(),
         }
     )
-    context = Context(
+    return Context(
         configuration=configuration,
         session=document,
         properties=properties,
         environment=services.environment,
         content=agent,
+        principal=principal,
+        observer=services.observer,
         project_ref=project_ref,
     )
-    with trio.move_on_after(services.settings.session_start_seconds) as limit:
-        await _save(document, services)
-        manager = find_manager(configuration.key, agent, properties, services)
-        model = services.models.get(properties.provider)
-        if model is None:
-            raise RemoteError(
-                ErrorCode.MODEL_NOT_FOUND,
-                f"The provider {properties.provider} is not installed on this server.",
-                whose=Whose.SERVER,
-            )
+
+
+async def authorize(principal: Principal, project_ref: str, services: Services) -> None:
+    """Whether this one may talk in that project, and whether the project has minutes left. Before anything is opened.
+
+    Raises:
+        RemoteError: NOT_FOUND, FORBIDDEN or QUOTA.
+        StoreError: it cannot be found out now.
+    """
+    access = await services.catalog.project(project_ref)
+    may_talk(principal, access)
+    if access is not None and access.minutes_per_month is not None:
+        now = services.environment.wall_clock()
+        month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        check_minutes(access, await services.store.active_seconds(project_ref, since=month))
+
+
+async def prepare(context: Context, services: Services) -> PreparedSession:
+    """Save, manager, model, start hook, prompt with history, tool box, session: in this order (L9). The caller bounds it.
+
+    Raises:
+        RemoteError: what is needed is not installed; says what.
+        TakenOverError: the session has another holder by now.
+    """
+    await _save(context.session, services)
+    manager = find_manager(context.configuration.key, context.content, context.properties, services)
+    model = services.models.get(context.properties.provider)
+    if model is None:
+        message = f"The provider {context.properties.provider} is not installed on this server."
+        raise RemoteError(ErrorCode.MODEL_NOT_FOUND, message, whose=Whose.SERVER)
+    with timed(context, "manager"):
         await manager.on_session_start(context)
-        history, stored = await _history(context, services)
-        context.messages = history
-        context.is_reconnect = bool(history)
+    with timed(context, "history"):
+        history, stored = await read_history(context, services)
+    context.messages = history
+    context.is_reconnect = bool(history)
+    with timed(context, "prompt"):
         prompt = await manager.get_system_prompt(context, model)
-        return _assemble(context, manager, model, prompt, history, stored, services)
-    assert limit.cancelled_caught
-    raise RealtimeException(ErrorCode.INTERNAL, "The agent took too long to get ready.", whose=Whose.SERVER)
+    context.log.record(LogKind.PROMPT, {"templateId": prompt.template_id, "text": prompt.text}, component="speaker")
+    return _assemble(context, manager, model, prompt, history, stored, services)
+
+
+@contextmanager
+def timed(context: Context, part: str) -> Generator[None]:
+    """Tell the observer how long a part of the start takes."""
+    span = Span(SpanKind.START, part, part, context.session.id)
+    context.observer.began(span, trio.current_time())
+    outcome = Outcome.CANCELLED
+    try:
+        yield
+        outcome = Outcome.OK
+    except Exception:
+        outcome = Outcome.FAILED
+        raise
+    finally:
+        context.observer.ended(span, trio.current_time(), outcome)
 
 
 def _assemble(
@@ -160,10 +228,13 @@ def _assemble(
     return PreparedSession(context, manager, model, tool_box, session, recognizer, deaf, history, stored, warnings)
 
 
-def resolve(configuration: PipelineConfiguration, services: Services) -> tuple[Agent | None, str, RealtimeProperties]:
-    """The agent (none for the realtime setups), its project and the realtime properties of a key.
+async def resolve(
+    configuration: PipelineConfiguration, services: Services
+) -> tuple[Agent | None, str, RealtimeProperties]:
+    """The agent (none for the realtime setups), the project and the realtime properties of a key.
 
     Raises:
+        StoreError: it cannot be looked up now.
         RemoteError: the setup is unknown or not allowed, the agent or the configuration does not exist.
     """
     setup, reference = split_key(configuration.key)
@@ -171,21 +242,21 @@ def resolve(configuration: PipelineConfiguration, services: Services) -> tuple[A
     if setup not in SETUPS or (allowed and setup not in allowed):
         raise RemoteError(ErrorCode.SETUP_NOT_ALLOWED, f"The setup {setup[:40]!r} is not available on this server.")
     if setup == AGENT_SETUP:
-        found = services.catalog.agent(reference)
+        found = await services.catalog.agent(reference)
         if found is None:
             raise NotFoundError(f"There is no agent {reference[:80]!r}.")
         agent, project_ref = found
-        properties = services.catalog.realtime_properties(agent.realtime_configuration_id)
-        if properties is None:
+        configured = await services.catalog.realtime_configuration(agent.realtime_configuration_id)
+        if configured is None:
             raise NotFoundError(f"The agent {agent.ref!r} has no realtime configuration.")
-        return agent, project_ref, properties
+        return agent, project_ref, configured[0]
     configuration_id = configuration.realtime_configuration_id
     if not configuration_id:
         raise NotFoundError(f"The setup {setup!r} needs a realtimeConfigurationId.")
-    properties = services.catalog.realtime_properties(configuration_id)
-    if properties is None:
+    configured = await services.catalog.realtime_configuration(configuration_id)
+    if configured is None:
         raise NotFoundError(f"There is no realtime configuration {configuration_id[:80]!r}.")
-    return None, "", properties
+    return None, configured[1], configured[0]
 
 
 def find_manager(
@@ -238,16 +309,21 @@ async def _save(document: SessionDocument, services: Services) -> None:
         logger.warning("session %s could not be saved at its start; it is saved again at its end", document.id)
 
 
-async def _history(context: Context, services: Services) -> tuple[tuple[Message, ...], int]:
-    """What was said in earlier runs of this session, and how many turns are stored."""
+async def read_history(context: Context, services: Services) -> tuple[tuple[Message, ...], int]:
+    """What was said in earlier runs of this session, and how many turns, or lines of a conversation without turns, are stored."""
+    session_id, bound = context.session.id, services.settings.history_messages
     try:
-        turns = await services.store.get_turns(context.session.id, limit=HISTORY_TURNS, last=True)
+        if context.properties.is_turnless:
+            lines = await services.store.get_messages(session_id, limit=bound, last=True)
+            said = tuple(Message(Role(line.role), line.text) for line in lines)
+            return said, lines[-1].position + 1 if lines else 0
+        turns = await services.store.get_turns(session_id, limit=HISTORY_TURNS, last=True)
     except StoreError:
-        logger.warning("the history of session %s could not be read", context.session.id)
+        logger.warning("the history of session %s could not be read", session_id)
         return (), context.session.turn_count
     messages = [message for turn in turns for message in _messages(turn)]
     stored = turns[-1].index + 1 if turns else 0
-    return tuple(messages[-services.settings.history_messages :]), stored
+    return tuple(messages[-bound:]), stored
 
 
 def _messages(turn: TurnDocument) -> list[Message]:
@@ -266,3 +342,5 @@ class SessionEnd:
     state: SessionState
     reason: str
     error: RemoteError | None = None
+    cut: Cut | None = None
+    """What ended it from outside, when something did."""

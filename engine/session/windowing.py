@@ -13,7 +13,10 @@ from engine.config import PipelineConfiguration
 from engine.elements import ControlToken, InputElement, OutError, Playback
 from engine.errors import ErrorCode, Whose
 from engine.pipeline.line import ClientLine
+from engine.principal import Principal
 from engine.protocol.outbox import OutboxFullError
+from engine.session.finish import say_last
+from engine.session.live import Cut
 from engine.session.run import run_session
 from engine.session.services import Services
 from engine.session.start import SessionEnd
@@ -21,6 +24,7 @@ from engine.session.start import SessionEnd
 SESSION_ID = re.compile(r"[A-Za-z0-9._~-]{1,128}")
 
 NORMAL = 1000
+GOING_AWAY = 1001
 POLICY = 1008
 OUR_FAULT = 1011
 
@@ -66,7 +70,7 @@ class SessionWindow:
 
 
 async def run_connection(
-    configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+    configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
 ) -> ConnectionEnd:
     """Run the sessions of one connection until its input ends or the agent ends it.
 
@@ -74,7 +78,7 @@ async def run_connection(
     clean-up limit. Afterwards the line's output has ended and nothing of the connection runs.
     """
     try:
-        return await _run_sessions(configuration, line, services, owner=owner)
+        return await _run_sessions(configuration, line, services, principal=principal)
     except OutboxFullError as error:  # by what is said between sessions
         return ConnectionEnd(POLICY, error.code.value)
     finally:
@@ -82,29 +86,42 @@ async def run_connection(
 
 
 async def _run_sessions(
-    configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+    configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
 ) -> ConnectionEnd:
     has_key = bool(configuration.key)
     ready = ControlToken("ready", parameters={"key": configuration.key, "sessionId": configuration.session_id})
     token: ControlToken | None = ready if has_key else None
+    is_later = False
     while True:
         if token is None:
             token = await _wait_for_ready(line)
             if token is None:
                 return ConnectionEnd(NORMAL, "the client ended the connection")
+        if is_later and not await _still_holds(principal, line, services):
+            return ConnectionEnd(POLICY, ErrorCode.UNAUTHORIZED.value)
+        is_later = True
         window = SessionWindow(line)
         session_configuration = _configuration(configuration, token, line)
         if session_configuration is None:
             token = None
             continue
-        end = await run_session(session_configuration, line, services, owner=owner, take=window.take)
+        end = await run_session(session_configuration, line, services, principal=principal, take=window.take)
         if window.ends_connection:
             return ConnectionEnd(NORMAL, "the client ended the connection")
         if line.is_lost:
             return ConnectionEnd(POLICY, ErrorCode.SLOW_CLIENT.value)
+        if end.cut is not None:
+            return _cut_end(end.cut)
         if has_key and not window.ended_by_client:
             return _connection_end(end)
         token = window.next_ready
+
+
+def _cut_end(cut: Cut) -> ConnectionEnd:
+    """What ended a session from outside ends its connection too."""
+    if cut.error is None:
+        return ConnectionEnd(GOING_AWAY, cut.reason)
+    return ConnectionEnd(POLICY, cut.error.code.value)
 
 
 def _connection_end(end: SessionEnd) -> ConnectionEnd:
@@ -112,6 +129,20 @@ def _connection_end(end: SessionEnd) -> ConnectionEnd:
     if end.error is None:
         return ConnectionEnd(NORMAL, end.reason)
     return ConnectionEnd(POLICY if end.error.whose is Whose.CLIENT else OUR_FAULT, end.error.code.value)
+
+
+async def _still_holds(principal: Principal, line: ClientLine, services: Services) -> bool:
+    """Whether the credentials the connection was opened with are good for one more session."""
+    credential = principal.credential
+    if credential is None:
+        return True
+    now = services.environment.wall_clock()
+    has_expired = credential.expires_at is not None and credential.expires_at <= now
+    if not has_expired and not await services.authenticator.revoked([credential]):
+        return True
+    message = "The credentials of this connection do not hold any more; connect again with new ones."
+    say_last(line, OutError(ErrorCode.UNAUTHORIZED, message, recoverable=False, whose=Whose.CLIENT))
+    return False
 
 
 async def _wait_for_ready(line: ClientLine) -> ControlToken | None:

@@ -37,7 +37,7 @@ from engine.interfaces import (
     TurnlessInteractionManager,
 )
 from engine.pipeline.line import open_line
-from engine.principal import ProjectAccess, UserAccount
+from engine.principal import Principal, ProjectAccess, UserAccount
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd, run_connection
 from engine.store.contract import Store
@@ -46,6 +46,10 @@ from engine.testing.scripted import ScriptedClient, ScriptedModel, ScriptedPrope
 
 EPOCH = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 """The wall clock at virtual time 0."""
+
+
+TESTER = Principal("device:test")
+"""Who is talking, when a test does not care."""
 
 
 def scripted_environment(seed: int = 0) -> Environment:
@@ -191,7 +195,7 @@ async def open_stage(
     store: Store | None = None,
     environment: Environment | None = None,
     filters: Sequence[ElementFilter] = (),
-    owner: str = "device:test",
+    principal: Principal = TESTER,
     seconds_per_element: float = 0.0,
     **configuration: Any,
 ) -> AsyncGenerator[Stage]:
@@ -222,7 +226,7 @@ async def open_stage(
 
     async def connect() -> None:
         with stage.connection:
-            stage.end = await run_connection(wishes, line, services, owner=owner)
+            stage.end = await run_connection(wishes, line, services, principal=principal)
         stage.ended_at = trio.current_time()
         ended.set()
 

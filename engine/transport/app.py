@@ -5,19 +5,20 @@ and loses what was still queued: a client that says `#exit` and leaves would not
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import cast
 from urllib.parse import unquote
 
 import attrs
 
-from engine.config import PipelineConfiguration
+from engine.errors import RemoteError
 from engine.pipeline.line import open_line
 from engine.protocol.parameters import parse_configuration
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
+from engine.transport.auth import identify, offered_token, refusal
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
 from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
@@ -25,7 +26,6 @@ from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 logger = logging.getLogger(__name__)
 
 PIPELINE = "/api/pipeline"
-AUTHENTICATION_SUBPROTOCOL = "souffleur.auth."
 RETRY_AFTER_SECONDS = 5
 """When a full server is worth asking again: conversations last minutes, so one of hundreds ends about this often."""
 
@@ -87,14 +87,19 @@ class App:
             self.connections -= 1
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send, key: str) -> None:
-        headers = decoded(scope["headers"])
+        headers, offered = decoded(scope["headers"]), scope["subprotocols"]
         asked = parse_configuration(scope["query_string"].decode("latin-1"), headers, key=key)
-        owner, configuration = identify(headers, asked, self.services)
+        try:
+            principal, configuration = await identify(headers, offered, asked, self.services)
+        except RemoteError as error:
+            self.services.observer.refused(error.code.value)
+            await refuse(scope, send, refusal(error, retry_after=RETRY_AFTER_SECONDS))
+            return
         await receive()  # websocket.connect
-        await send({"type": "websocket.accept", "subprotocol": authentication_subprotocol(scope["subprotocols"])})
+        await send({"type": "websocket.accept", "subprotocol": offered_token(offered)})
         line = open_line(configuration, self.services.settings)
         door = Door(AsgiSocket(receive, send), configuration, line, self.services.settings)
-        end = await door.run(partial(self.run, configuration, line, self.services, owner=owner))
+        end = await door.run(partial(self.run, configuration, line, self.services, principal=principal))
         level = logging.DEBUG if end.code == NORMAL else logging.INFO
         logger.log(level, "a connection ended with %d: %s", end.code, end.reason)
 
@@ -114,26 +119,3 @@ def pipeline_key(raw_path: bytes) -> str | None:
     if path in (PIPELINE, PIPELINE + "/"):
         return ""
     return unquote(path.removeprefix(PIPELINE + "/")) if path.startswith(PIPELINE + "/") else None
-
-
-def authentication_subprotocol(offered: Iterable[str]) -> str | None:
-    """The offered subprotocol that carries a token. It is chosen as it was offered, else a browser would hang up."""
-    return next((each for each in offered if each.startswith(AUTHENTICATION_SUBPROTOCOL)), None)
-
-
-def identify(
-    headers: Iterable[tuple[str, str]],  # credentials are looked for here
-    configuration: PipelineConfiguration,
-    services: Services,
-) -> tuple[str, PipelineConfiguration]:
-    """Whose connection it is, and its configuration, which then names a device.
-
-    The owner is anonymous: the device it says it is, else the speaker, else a device made up here. The kind is part of the
-    owner, so that a device cannot pass for a speaker, nor either for a user.
-    """
-    if configuration.device_ref:
-        return f"device:{configuration.device_ref}", configuration
-    if configuration.speaker_ref:
-        return f"speaker:{configuration.speaker_ref}", configuration
-    made = services.environment.new_id("device")
-    return f"device:{made}", attrs.evolve(configuration, device_ref=made)

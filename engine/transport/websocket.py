@@ -16,6 +16,7 @@ from engine.config import PipelineConfiguration, Settings
 from engine.elements import ControlToken, InputElement, OutError
 from engine.errors import ErrorCode, Whose
 from engine.pipeline.line import ClientLine
+from engine.principal import Principal
 from engine.protocol.outbox import OutboxFullError
 from engine.protocol.wire import WireEncoder, decode_binary, decode_text
 from engine.session.services import Services
@@ -37,7 +38,7 @@ class RunConnection(Protocol):
     """`engine.session.windowing.run_connection`, and what tests put in its place."""
 
     async def __call__(
-        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd: ...
 
 

@@ -19,6 +19,7 @@ from engine.composition import real_environment
 from engine.config import PipelineConfiguration, Settings
 from engine.elements import InputAudio
 from engine.pipeline.line import ClientLine, open_line
+from engine.principal import Principal
 from engine.protocol.wire import WireEncoder
 from engine.session.services import Services
 from engine.session.windowing import run_connection
@@ -81,7 +82,7 @@ async def run(options: Options) -> None:
     hand = Hand(line, silence, WireEncoder(configuration.wire, configuration.output_encoding))
     rounds: list[float] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(run_connection, configuration, line, services, owner="bench"))
+        nursery.start_soon(partial(run_connection, configuration, line, services, principal=Principal("bench")))
         nursery.start_soon(hand.take)
         await line.put_input(
             InputAudio(silence)

@@ -22,6 +22,7 @@ from engine.elements import (
 )
 from engine.interfaces import RecognitionElement, Recognizer, RecognizerInput, Synthesizer, Voice
 from engine.pipeline.line import ClientLine, open_line
+from engine.principal import Principal
 from engine.protocol.audio import bytes_for_ms, rms_dbfs
 from engine.protocol.player import PlayedLine
 from engine.protocol.resample import Resampler
@@ -116,7 +117,7 @@ async def open_call(store: str) -> AsyncGenerator[Caller]:
             nursery.start_soon(caller.listen, name="listen")
 
             async def connect() -> None:
-                await run_connection(configuration, line, services, owner="device:caller")
+                await run_connection(configuration, line, services, principal=Principal("device:caller"))
 
             nursery.start_soon(connect, name="connection")
             microphone = trio.CancelScope()

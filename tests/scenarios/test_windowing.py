@@ -20,6 +20,7 @@ from engine.elements import (
 )
 from engine.errors import ErrorCode
 from engine.interfaces import Role
+from engine.principal import Principal
 from engine.session.windowing import NORMAL, OUR_FAULT, POLICY
 from engine.store.documents import SessionState
 from engine.testing.faults import FaultyStore
@@ -250,7 +251,7 @@ async def test_another_owner_gets_nothing(autojump_clock: MockClock) -> None:
 
     def connect(owner: str) -> AbstractAsyncContextManager[Stage]:
         model = ScriptedModel(echo)
-        return open_scene(model=model, owner=owner, store=store, environment=environment, session_id="A")
+        return open_scene(model=model, principal=Principal(owner), store=store, environment=environment, session_id="A")
 
     async with connect("device:one") as stage:
         await stage.client.send(InputText("a secret"))

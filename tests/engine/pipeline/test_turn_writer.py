@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from engine.pipeline.turn_writer import MAX_UNSAVED, TurnWriter
+from engine.pipeline.ordered_writer import MAX_UNSAVED, TurnWriter
 from engine.store.documents import TurnDocument
 from engine.testing.faults import Fault, FaultyStore, StoreCall
 from engine.testing.stage import EPOCH
@@ -19,9 +20,13 @@ def turn(number: int, text: str = "") -> TurnDocument:
     )
 
 
+def writer_for(store: FaultyStore, on_taken_over: Callable[[], None] = lambda: None) -> TurnWriter:
+    return TurnWriter(partial(store.append_turns, fence=1), on_taken_over)
+
+
 @asynccontextmanager
 async def writing(store: FaultyStore) -> AsyncGenerator[TurnWriter]:
-    writer = TurnWriter(store)
+    writer = writer_for(store)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)  # noqa: ASYNC113 - nothing relies on its having begun
         yield writer
@@ -90,10 +95,10 @@ async def test_one_that_no_store_can_take_holds_up_no_other(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Picky(FaultyStore):
-        async def append_turns(self, turns: Sequence[TurnDocument]) -> None:
+        async def append_turns(self, turns: Sequence[TurnDocument], *, fence: int) -> None:
             if any(document.id == "t1" for document in turns):
                 raise ValueError("not serializable")
-            await super().append_turns(turns)
+            await super().append_turns(turns, fence=fence)
 
     store = Picky()
     async with writing(store) as writer:
@@ -122,7 +127,7 @@ async def test_what_cannot_be_kept_for_ever_is_given_up_from_the_oldest(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FaultyStore(lambda _: Fault.FAIL)
-    writer = TurnWriter(store)
+    writer = writer_for(store)
     for number in range(MAX_UNSAVED + 2):
         writer.put(turn(number))
     assert (writer.unsaved, writer.lost) == (MAX_UNSAVED, 2)
@@ -133,7 +138,7 @@ async def test_what_cannot_be_kept_for_ever_is_given_up_from_the_oldest(
 
 async def test_after_the_session_it_is_flushed(autojump_clock: MockClock) -> None:
     store = FaultyStore(failing(1.0))
-    writer = TurnWriter(store)
+    writer = writer_for(store)
     assert not await writer.save_now(turn(0), 0.5)
     writer.put(turn(1))
     await writer.flush()

@@ -31,7 +31,7 @@ from engine.elements import (
 from engine.errors import Whose
 from engine.interfaces import Agent, Environment, RealtimeModel
 from engine.pipeline.line import ClientLine
-from engine.principal import ProjectAccess
+from engine.principal import Principal, ProjectAccess
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
 from engine.store.contract import Store, StoreError
@@ -133,10 +133,10 @@ class Recorder:
     """How each conversation ended, and when."""
 
     async def __call__(
-        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         self.configurations.append(configuration)
-        self.owners.append(owner)
+        self.owners.append(principal.owner)
         how = "cancelled"
         try:
             how = await self._converse(line)

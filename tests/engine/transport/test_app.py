@@ -7,8 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from engine.config import Settings
-from engine.transport.app import authentication_subprotocol, create_app, pipeline_key
+from engine.transport.app import create_app, pipeline_key
 from engine.transport.asgi import AsgiApp, Event, Scope
+from engine.transport.auth import offered_token
 from tests.engine.transport.stack import HOST, Recorder, new_services
 
 
@@ -78,5 +79,5 @@ def test_paths_of_pipelines() -> None:
 
 
 def test_the_first_token_counts() -> None:
-    assert authentication_subprotocol(["a", "souffleur.auth.1", "souffleur.auth.2"]) == "souffleur.auth.1"
-    assert authentication_subprotocol([]) is None
+    assert offered_token(["a", "souffleur.auth.1", "souffleur.auth.2"]) == "souffleur.auth.1"
+    assert offered_token([]) is None

@@ -15,6 +15,7 @@ from engine.config import PipelineConfiguration, Settings
 from engine.elements import OutSpeech, OutText
 from engine.errors import ConfigurationError
 from engine.pipeline.line import ClientLine
+from engine.principal import Principal
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
 from engine.transport.app import create_app
@@ -50,7 +51,7 @@ class Firehose:
         self.saved_at: list[float] = []
 
     async def __call__(
-        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         try:
             while True:
@@ -86,7 +87,7 @@ async def test_a_stuck_client_does_not_hold_up_a_stop(autojump_clock: MockClock)
 
 async def test_a_session_that_ends_within_the_grace_ends_well(autojump_clock: MockClock) -> None:
     async def brief(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         await trio.sleep(4)
         return ConnectionEnd(1000, "done")
@@ -364,7 +365,7 @@ class Picture:
         self.cancelled = trio.Event()
 
     async def __call__(
-        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         line.put_output(OutText("a" * self.SIZE, "t1", "r1"))
         with trio.CancelScope() as scope:

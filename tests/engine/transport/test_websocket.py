@@ -21,6 +21,7 @@ from engine.elements import (
     OutText,
 )
 from engine.pipeline.line import ClientLine
+from engine.principal import Principal
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd
 from tests.engine.transport.stack import (
@@ -89,7 +90,7 @@ async def test_bad_input_is_answered_and_the_session_goes_on(autojump_clock: Moc
 
 async def test_everything_queued_is_sent_before_the_close(autojump_clock: MockClock) -> None:
     async def talkative(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         await trio.lowlevel.checkpoint()
         for _ in range(500):
@@ -106,7 +107,7 @@ async def test_everything_queued_is_sent_before_the_close(autojump_clock: MockCl
 
 async def test_a_session_may_close_with_a_reason_of_its_own(autojump_clock: MockClock) -> None:
     async def taken_over(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         await trio.lowlevel.checkpoint()
         return ConnectionEnd(1008, "taken_over")
@@ -507,7 +508,7 @@ class Firehose:
         self.most_unsent_ms = 0.0
 
     async def __call__(
-        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        self, configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         try:
             while True:
@@ -546,7 +547,7 @@ async def test_a_client_that_takes_a_little_is_not_slow(autojump_clock: MockCloc
     said: list[OutputElement] = [OutText(str(i), "t1", "r1") for i in range(20)]
 
     async def speak(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         for element in said:
             line.put_output(element)
@@ -565,7 +566,7 @@ async def test_a_client_that_takes_a_little_is_not_slow(autojump_clock: MockCloc
 
 async def test_a_slow_client_may_take_longer_over_a_large_message(autojump_clock: MockClock) -> None:
     async def show(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         line.put_output(OutText("a" * (256 << 10), "t1", "r1"))
         await trio.sleep(50)
@@ -615,7 +616,7 @@ async def test_one_that_misbehaves_is_not_noticed_by_another(autojump_clock: Moc
 
 async def test_a_full_outbox_still_gets_its_close_code(autojump_clock: MockClock) -> None:
     async def fill(
-        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, owner: str
+        configuration: PipelineConfiguration, line: ClientLine, services: Services, *, principal: Principal
     ) -> ConnectionEnd:
         await trio.lowlevel.checkpoint()
         for _ in range(100):

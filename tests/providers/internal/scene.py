@@ -12,6 +12,7 @@ from engine.config import PipelineConfiguration, Settings
 from engine.elements import EmotionalState, OutCommand, OutSpeech, OutText, RealtimeInstruction, SpeakingState
 from engine.interfaces import Context, Emit, PlanningManager, Role, SystemPrompt, ToolBox, TurnInput
 from engine.pipeline.line import open_line
+from engine.principal import Principal
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.testing.faults import FaultyStore
@@ -172,7 +173,7 @@ async def open_scene(
 
     async def connect() -> None:
         with scene.connection:
-            await run_connection(wishes, line, services, owner="device:test")
+            await run_connection(wishes, line, services, principal=Principal("device:test"))
         scene.ended_at = clock()
 
     before = trio.lowlevel.current_statistics().tasks_living
