@@ -35,7 +35,7 @@ from engine.store.documents import (
     UsageDocument,
 )
 from engine.store.group_writer import CLOSE_SECONDS, GroupWriter, Write, open_group_writer
-from engine.store.rules import session_of
+from engine.store.rules import require_one_session
 from engine.store.sqlite_file import DatabaseFile, open_file, probe
 
 P = ParamSpec("P")
@@ -70,7 +70,8 @@ class EmbeddedStore(Store):
         return await self._read(sessions.fences, session_ids)
 
     async def append_turns(self, turns: Sequence[TurnDocument], *, fence: int) -> None:
-        rows = [(session_of(turns), turn.id, turn.index, _json(turn)) for turn in turns]
+        require_one_session(turns)
+        rows = [(turn.session_id, turn.id, turn.index, _json(turn)) for turn in turns]
         await self._write(sessions.append_fenced, "turns", rows, fence)
 
     async def get_turns(
@@ -79,7 +80,8 @@ class EmbeddedStore(Store):
         return await self._read(sessions.page, "turns", TurnDocument, session_id, limit, last, after)
 
     async def append_messages(self, messages: Sequence[MessageDocument], *, fence: int) -> None:
-        rows = [(session_of(messages), message.id, message.position, _json(message)) for message in messages]
+        require_one_session(messages)
+        rows = [(message.session_id, message.id, message.position, _json(message)) for message in messages]
         await self._write(sessions.append_fenced, "messages", rows, fence)
 
     async def get_messages(
@@ -97,7 +99,8 @@ class EmbeddedStore(Store):
         return await self._read(sessions.active_seconds, project_ref, since)
 
     async def append_log(self, entries: Sequence[LogEntry]) -> None:
-        rows = [(session_of(entries), entry.id, entry.position, _json(entry)) for entry in entries]
+        require_one_session(entries)
+        rows = [(entry.session_id, entry.id, entry.position, _json(entry)) for entry in entries]
         await self._write(sessions.append, "log", rows)
 
     async def get_log(self, session_id: str, *, limit: int, last: bool = False, after: int = -1) -> list[LogEntry]:

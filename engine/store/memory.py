@@ -38,9 +38,9 @@ from engine.store.rules import (
     renewed,
     reopened,
     require_fence,
+    require_one_session,
     require_version,
     saved,
-    session_of,
 )
 
 D = TypeVar("D", bound=CamelModel)
@@ -108,12 +108,12 @@ class MemoryStore(Store):
         return {session_id: self._fence(session_id) for session_id in session_ids if session_id in self._sessions}
 
     async def append_turns(self, turns: Sequence[TurnDocument], *, fence: int) -> None:
+        require_one_session(turns)
         rows = [(turn.index, turn.id, _json(turn)) for turn in turns]
         await self.check()
         if turns:
-            session_id = session_of(turns)
-            require_fence(self._fence(session_id), fence)
-            self._turns.put(session_id, rows)
+            require_fence(self._fence(turns[0].session_id), fence)
+            self._turns.put(turns[0].session_id, rows)
 
     async def get_turns(
         self, session_id: str, *, limit: int, last: bool = False, after: int = -1
@@ -122,12 +122,12 @@ class MemoryStore(Store):
         return self._turns.page(session_id, limit, last, after)
 
     async def append_messages(self, messages: Sequence[MessageDocument], *, fence: int) -> None:
+        require_one_session(messages)
         rows = [(message.position, message.id, _json(message)) for message in messages]
         await self.check()
         if messages:
-            session_id = session_of(messages)
-            require_fence(self._fence(session_id), fence)
-            self._messages.put(session_id, rows)
+            require_fence(self._fence(messages[0].session_id), fence)
+            self._messages.put(messages[0].session_id, rows)
 
     async def get_messages(
         self, session_id: str, *, limit: int, last: bool = False, after: int = -1
@@ -156,10 +156,11 @@ class MemoryStore(Store):
         )
 
     async def append_log(self, entries: Sequence[LogEntry]) -> None:
+        require_one_session(entries)
         rows = [(entry.position, entry.id, _json(entry)) for entry in entries]
         await self.check()
         if entries:
-            self._log.put(session_of(entries), rows)
+            self._log.put(entries[0].session_id, rows)
 
     async def get_log(self, session_id: str, *, limit: int, last: bool = False, after: int = -1) -> list[LogEntry]:
         await self.check()

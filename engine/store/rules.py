@@ -60,14 +60,10 @@ def require_fence(stored: int, fence: int) -> None:
         raise TakenOverError("The session was opened again by another connection.")
 
 
-def session_of(documents: Sequence[TurnDocument] | Sequence[MessageDocument] | Sequence[LogEntry]) -> str:
-    """The session all of these belong to.
-
-    Raises:
-        ValueError: there are none, or they belong to several.
-    """
-    (session_id,) = {document.session_id for document in documents}
-    return session_id
+def require_one_session(documents: Sequence[TurnDocument] | Sequence[MessageDocument] | Sequence[LogEntry]) -> None:
+    """Raises ValueError when they are not all of one session: one fence could not speak for them."""
+    if len({document.session_id for document in documents}) > 1:
+        raise ValueError("What is written together has to be of one session.")
 
 
 def redacted(entry: LogEntry) -> LogEntry:
