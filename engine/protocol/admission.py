@@ -45,7 +45,7 @@ class Refusal:
         return MESSAGES[self.reason]
 
 
-class RefusedError(Exception):
+class NoPlaceError(Exception):
     """There is no place."""
 
     def __init__(self, refusal: Refusal) -> None:
@@ -80,21 +80,28 @@ class Admission:
         """Places that are taken now."""
         return self._taken
 
-    @contextmanager
-    def enter(self) -> Generator[None]:
-        """Take a place for as long as the context lasts.
+    def take(self) -> None:
+        """Take a place, which has to be given back.
 
         Raises:
-            RefusedError: there is none; says why, and when to come back.
+            NoPlaceError: there is none; says why, and when to come back.
         """
         refusal = self.refusal()
         if refusal is not None:
-            raise RefusedError(refusal)
+            raise NoPlaceError(refusal)
         self._taken += 1
+
+    def give_back(self) -> None:
+        self._taken -= 1
+
+    @contextmanager
+    def enter(self) -> Generator[None]:
+        """A place for as long as the context lasts; raises as `take` does."""
+        self.take()
         try:
             yield
         finally:
-            self._taken -= 1
+            self.give_back()
 
     def refusal(self, *, has_place: bool = False) -> Refusal | None:
         """Why nobody is let in now; None when there is room. Who has a place already, and begins another session at it, is not

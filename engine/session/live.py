@@ -5,12 +5,13 @@ once, of two in different processes the older finds out by a write that is refus
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 import attrs
 import trio
 
+from engine.elements import JsonObject
 from engine.errors import ErrorCode, RemoteError
 from engine.principal import Credential
 
@@ -42,6 +43,9 @@ def server_stops() -> Cut:
     return Cut("the server is stopping")
 
 
+TakeEvent = Callable[[JsonObject], Awaitable[None]]
+
+
 @attrs.define(eq=False)
 class LiveSession:
     """One running session."""
@@ -51,6 +55,8 @@ class LiveSession:
     fence: int
     credential: Credential | None = None
     """`#authorization` replaces it."""
+    take_event: TakeEvent | None = attrs.field(default=None, init=False)
+    """Gives a chat event to the running conversation; set once there is one."""
     cut: Cut | None = attrs.field(default=None, init=False)
     saved: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Its turns are written, or will never be."""
@@ -76,7 +82,12 @@ class LiveSessions:
 
     _sessions: dict[str, LiveSession] = attrs.field(factory=dict[str, LiveSession], init=False)
     _is_stopping: bool = attrs.field(default=False, init=False)
+    _last_cut: Cut | None = attrs.field(default=None, init=False)
+    """What has ended all of them, and ends whoever was still on the way."""
+    _between: set[trio.CancelScope] = attrs.field(factory=set[trio.CancelScope], init=False)
+    """Connections that wait for their next session."""
     _arrived: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _left: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -96,10 +107,26 @@ class LiveSessions:
     def refuse_new(self) -> None:
         """The server stops: running sessions go on, no other begins."""
         self._is_stopping = True
+        for waiting in self._between:
+            waiting.cancel(reason="the server is stopping")
 
     def end_all(self, cut: Cut) -> None:
+        """End every running session, and none is left running that was already let in."""
+        self._last_cut = self._last_cut or cut
         for session in self.all:
             session.end(cut)
+
+    @contextmanager
+    def between_sessions(self) -> Generator[trio.CancelScope]:
+        """Where a connection waits for its next session: the server's stop cancels that, as there will be none."""
+        with trio.CancelScope() as scope:
+            if self._is_stopping:
+                scope.cancel(reason="the server is stopping")
+            self._between.add(scope)
+            try:
+                yield scope
+            finally:
+                self._between.remove(scope)
 
     @contextmanager
     def enter(self, session: LiveSession) -> Generator[None]:
@@ -112,15 +139,24 @@ class LiveSessions:
                 other.end(taken_over())
             self._sessions[session.session_id] = session
             self._arrived.set()
+        if self._last_cut is not None:
+            session.end(self._last_cut)
         try:
             yield
         finally:
             session.saved.set()
             if self._sessions.get(session.session_id) is session:
                 del self._sessions[session.session_id]
+                self._left.set()
 
     async def wait_for_some(self) -> None:
         """Returns when a session runs."""
         while not self._sessions:
             self._arrived = trio.Event()
             await self._arrived.wait()
+
+    async def wait_for_none(self) -> None:
+        """Returns when no session runs."""
+        while self._sessions:
+            self._left = trio.Event()
+            await self._left.wait()

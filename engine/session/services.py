@@ -8,8 +8,14 @@ from engine.config import Settings
 from engine.interfaces import Catalog, ElementFilter, Environment, InteractionManager, PartFactory, RealtimeModel
 from engine.observation import Observer
 from engine.principal import Authenticator, NobodyKnown
+from engine.protocol.admission import Admission
 from engine.session.live import LiveSessions
 from engine.store.contract import Store
+
+
+def _open_door(services: "Services") -> Admission:
+    settings, live = services.settings, services.live
+    return Admission(settings.max_sessions, settings.max_lateness_seconds, is_stopping=lambda: live.is_stopping)
 
 
 @attrs.frozen
@@ -31,3 +37,5 @@ class Services:
     observer: Observer = attrs.field(factory=Observer)
     live: LiveSessions = attrs.field(factory=LiveSessions)
     """The sessions that run in this process."""
+    admission: Admission = attrs.field(default=attrs.Factory(_open_door, takes_self=True))
+    """Who may open a connection or a session in this process."""

@@ -16,7 +16,7 @@ from engine.pipeline.line import ClientLine
 from engine.principal import Principal
 from engine.protocol.outbox import OutboxFullError
 from engine.session.finish import say_last
-from engine.session.live import Cut
+from engine.session.live import Cut, server_stops
 from engine.session.run import run_session
 from engine.session.services import Services
 from engine.session.start import SessionEnd
@@ -27,6 +27,7 @@ NORMAL = 1000
 GOING_AWAY = 1001
 POLICY = 1008
 OUR_FAULT = 1011
+TRY_AGAIN_LATER = 1013
 
 
 @attrs.frozen
@@ -94,9 +95,17 @@ async def _run_sessions(
     is_later = False
     while True:
         if token is None:
-            token = await _wait_for_ready(line)
+            with services.live.between_sessions() as waiting:
+                token = await _wait_for_ready(line)
+            if waiting.cancelled_caught:
+                return _cut_end(server_stops())
             if token is None:
                 return ConnectionEnd(NORMAL, "the client ended the connection")
+        refusal = services.admission.refusal(has_place=True)
+        if refusal is not None:
+            services.observer.refused(ErrorCode.TOO_BUSY.value)
+            say_last(line, OutError(ErrorCode.TOO_BUSY, refusal.message, recoverable=False, whose=Whose.SERVER))
+            return ConnectionEnd(TRY_AGAIN_LATER, ErrorCode.TOO_BUSY.value)
         if is_later and not await _still_holds(principal, line, services):
             return ConnectionEnd(POLICY, ErrorCode.UNAUTHORIZED.value)
         is_later = True

@@ -12,13 +12,14 @@ from urllib.parse import unquote
 
 import attrs
 
-from engine.errors import RemoteError
+from engine.errors import ErrorCode, RemoteError
 from engine.pipeline.line import open_line
+from engine.protocol.admission import RETRY_AFTER_SECONDS, NoPlaceError
 from engine.protocol.parameters import parse_configuration
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
-from engine.transport.auth import identify, offered_token, refusal
+from engine.transport.auth import busy, identify, offered_token, refusal
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
 from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
@@ -26,8 +27,6 @@ from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 logger = logging.getLogger(__name__)
 
 PIPELINE = "/api/pipeline"
-RETRY_AFTER_SECONDS = 5
-"""When a full server is worth asking again: conversations last minutes, so one of hundreds ends about this often."""
 
 
 def create_app(
@@ -56,8 +55,11 @@ class App:
     run: RunConnection
     http: AsgiApp
     guard: Guard
-    connections: int = attrs.field(default=0, init=False)
-    """WebSocket clients that are let in now."""
+
+    @property
+    def connections(self) -> int:
+        """WebSocket clients that are let in now."""
+        return self.services.admission.taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -76,15 +78,17 @@ class App:
         if key is None:
             await refuse(scope, send, Problem(404, "There is no WebSocket at this path."))
             return
-        if self.connections >= self.services.settings.max_sessions:
-            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-            await refuse(scope, send, Problem(503, "All lines are busy; try again shortly.", headers))
+        admission = self.services.admission
+        try:
+            admission.take()
+        except NoPlaceError as error:
+            self.services.observer.refused(ErrorCode.TOO_BUSY.value)
+            await refuse(scope, send, busy(error.refusal))
             return
-        self.connections += 1
         try:
             await self._converse(scope, receive, send, key)
         finally:
-            self.connections -= 1
+            admission.give_back()
 
     async def _converse(self, scope: Scope, receive: Receive, send: Send, key: str) -> None:
         headers, offered = decoded(scope["headers"]), scope["subprotocols"]

@@ -7,6 +7,7 @@ import attrs
 from engine.config import PipelineConfiguration
 from engine.errors import ErrorCode, RemoteError
 from engine.principal import Principal, UnauthorizedError
+from engine.protocol.admission import Refusal
 from engine.session.services import Services
 from engine.transport.asgi import Problem
 
@@ -50,3 +51,8 @@ def refusal(error: RemoteError, *, retry_after: int) -> Problem:
     if error.code is ErrorCode.FORBIDDEN:
         return Problem(403, error.message)
     return Problem(503, error.message, {"Retry-After": str(retry_after)})
+
+
+def busy(refused: Refusal) -> Problem:
+    """The answer to somebody for whom there is no room now."""
+    return Problem(503, refused.message, {"Retry-After": str(refused.retry_after)})

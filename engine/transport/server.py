@@ -82,6 +82,7 @@ async def run_server(
     *,
     settings: Settings,
     listeners: Sequence[trio.SocketListener] | None = None,
+    accepting: trio.CancelScope | None = None,
     graceful_seconds: float | None = None,
     hurry: trio.Event | None = None,
     task_status: trio.TaskStatus[BoundAddress] = trio.TASK_STATUS_IGNORED,
@@ -89,6 +90,7 @@ async def run_server(
     """Serve until cancelled; reports the address once connections are accepted.
 
     `listeners`, when they are given, are open already and used in place of host and port; they are closed at the end.
+    `accepting`, once it is cancelled, closes them earlier: the connections go on.
     `graceful_seconds` is how long running connections may go on after the cancellation; None is what a session that is
     ending needs.
 
@@ -109,7 +111,9 @@ async def run_server(
         connections = await nursery.start(server.hold_connections, graceful_seconds, name="connections")
         try:
             task_status.started(BoundAddress(bound_host, bound_port))
-            await trio.serve_listeners(server.handle_socket, list(listeners), handler_nursery=connections)
+            with accepting or trio.CancelScope():
+                await trio.serve_listeners(server.handle_socket, list(listeners), handler_nursery=connections)
+            await trio.sleep_forever()
         finally:
             server.stop()
 

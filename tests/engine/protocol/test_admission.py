@@ -10,9 +10,9 @@ from engine.protocol.admission import (
     RETRY_AFTER_SECONDS,
     RETRY_SPREAD,
     Admission,
+    NoPlaceError,
     Reason,
     Refusal,
-    RefusedError,
 )
 
 
@@ -20,7 +20,7 @@ def test_as_many_are_let_in_as_there_are_places() -> None:
     admission = Admission(places=2, max_lateness=0.1)
     with admission.enter(), admission.enter():
         assert admission.taken == 2
-        with pytest.raises(RefusedError, match="All lines are busy") as caught, admission.enter():
+        with pytest.raises(NoPlaceError, match="All lines are busy") as caught, admission.enter():
             pass
         assert caught.value.refusal == Refusal(Reason.FULL, RETRY_AFTER_SECONDS)
         assert admission.refusal(has_place=True) is None
@@ -80,7 +80,7 @@ def test_the_cap_holds_whatever_comes_and_goes(places: int, events: list[tuple[b
             stack = ExitStack()
             try:
                 stack.enter_context(admission.enter())
-            except RefusedError as error:
+            except NoPlaceError as error:
                 refusal = error.refusal
                 assert (refusal.reason is Reason.STOPPING) == stopping
                 assert (refusal.reason is Reason.FULL) == (not stopping and len(inside) >= places)
