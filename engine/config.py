@@ -125,6 +125,8 @@ class Settings(BaseSettings):
     # Lifecycle
     evaluation_seconds: Positive = 20.0
     """Bound of the end-of-conversation evaluation; a client that waits for its results waits so long (L6)."""
+    chat_event_seconds: Positive = 30.0
+    """Bound of the work on a chat event; whoever sent it waits so long (L18)."""
     takeover_wait_seconds: Positive = 1.0
     """How long a connection that takes a session over waits for the older one of the same process to save its open turn."""
     fence_watch_seconds: Positive = 1.0

@@ -41,6 +41,7 @@ from engine.session.finish import announce_end, fenced, finish_session, say_last
 from engine.session.live import LiveSession, taken_over
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd, make_context, open_document, prepare, stored_owner, timed
+from engine.session.visitors import note_visitors
 from engine.session.watchdog import watch_length, watch_user
 from engine.store.contract import StoreError, TakenOverError
 from engine.store.documents import EvaluationRecord, SessionDocument, SessionState
@@ -171,6 +172,7 @@ class Conversation:
         settings, prepared = self.services.settings, self.prepared
         context = prepared.context
         self._output = self.live.open_scope()
+        self.live.take_event = partial(prepared.manager.on_chat_event, context)
         self.meter = ActivityMeter(trio.current_time(), settings.activity_gap_seconds)
         self._inputs, self._model_side = trio.open_memory_channel[SessionInput](settings.model_input_channel)
         self.line.hearing.text_only = context.configuration.text_only
@@ -342,6 +344,9 @@ class Conversation:
         nursery.start_soon(self.turns.writer.run, name="turn writer")
         nursery.start_soon(watch_length, prepared.context, self.turns, self.line, settings, name="watchdog: length")
         nursery.start_soon(watch_user, prepared.context, self.turns, name="watchdog: user")
+        nursery.start_soon(
+            fenced, "noting the visitors", note_visitors, prepared.context, self.services, name="visitors"
+        )
         await self._connect(nursery, elements)
         audio: trio.MemorySendChannel[RecognizerInput] | None = None
         rate = prepared.session.properties.sample_rate
