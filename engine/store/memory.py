@@ -209,7 +209,8 @@ class MemoryStore(Store):
             if earlier.id == document.id:
                 return earlier
         stored = next_revision(len(revisions), document, expected)
-        self._memory[document.scope][document.name].append(_json(stored))
+        json = _json(stored)  # before there is a place for it: it may be refused
+        self._memory[document.scope][document.name].append(json)
         return stored
 
     async def get_memory(self, scope: str, name: str) -> MemoryDocument | None:
@@ -270,7 +271,7 @@ class MemoryStore(Store):
         await self.check()
         too_old = delivery.due_at - DELIVERIES_KEPT
         _purge(
-            self._deliveries, lambda json: (old := Delivery.model_validate_json(json)).done and old.expires_at < too_old
+            self._deliveries, lambda kept: (old := Delivery.model_validate_json(kept)).done and old.expires_at < too_old
         )
         self._deliveries[delivery.id] = document
 

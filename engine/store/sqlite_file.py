@@ -54,7 +54,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
            test_mode = ifnull(field(document, 'testMode'), 0), active_seconds = ifnull(field(document, 'activeSeconds'), 0),
            created_at = ifnull(instant(field(document, 'createdAt')), 0)""",
         # Holds all that is summed, so that the sum of a project's month reads nothing else.
-        "CREATE INDEX usage_of_projects ON usage (project_ref, created_at, active_seconds) WHERE test_mode = 0",
+        "CREATE INDEX usage_of_projects ON usage (project_ref, test_mode, created_at, active_seconds)",
         """CREATE TABLE messages (session_id TEXT NOT NULL, id TEXT NOT NULL, position INTEGER NOT NULL, document TEXT NOT NULL,
            PRIMARY KEY (session_id, id)) STRICT""",
         "CREATE INDEX messages_in_order ON messages (session_id, position, id)",

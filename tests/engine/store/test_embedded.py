@@ -104,21 +104,6 @@ async def test_reading_does_not_wait_for_a_writer(store: EmbeddedStore, path: Pa
         assert await indexes(store) == [0]
 
 
-def test_turns_are_found_by_an_index(path: Path) -> None:
-    file = open_file(path)
-    with closing(file.writer), closing(file.reader):
-
-        def plan(query: str) -> list[str]:
-            return [row[3] for row in file.reader.execute(f"EXPLAIN QUERY PLAN {query}")]
-
-        assert plan("SELECT document FROM turns WHERE session_id = 's' ORDER BY position DESC, id DESC LIMIT 5") == [
-            "SEARCH turns USING INDEX turns_in_order (session_id=?)"
-        ]
-        assert plan("SELECT document FROM usage WHERE session_id = 's'") == [
-            "SEARCH usage USING INDEX sqlite_autoindex_usage_1 (session_id=?)"
-        ]
-
-
 # --- many writes, one commit -----------------------------------------------------------------------------------------
 
 

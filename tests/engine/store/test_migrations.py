@@ -4,6 +4,7 @@ import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ SESSION_1 = (
     '"updatedAt":"2024-05-01T12:00:00Z","turnCount":1,"rating":null,"ratingText":"","endReason":"exit"}'
 )
 TURN_1 = (
-    '{"id":"full\'; DROP TABLE turns; --","sessionId":"s1","index":0,"startedAt":"2024-05-01T12:00:00.123456Z","input":'
+    '{"id":"full\'; DROP TABLE turns; --","sessionId":"s1","index":0,"startedAt":"2024-05-01T12:00:00.123000Z","input":'
     '{"text":"Řekni \\"ahoj\\"\\n\\u0000 👋🏽","kind":"text"},"output":[{"text":"Ahoj. Jak se máš?","heard":"Ahoj.",'
     '"responseId":"r1","status":"cancelled"}],"interrupted":true,"tools":[{"callId":"c1","name":"weather","parameters":'
     '{"city":["Brno"]},"result":{"t":21.5,"n":null},"error":"","owner":"model"}],"instructions":[{"type":"INSTRUCTION",'
@@ -54,7 +55,13 @@ async def test_what_the_first_schema_held_is_found_by_everything_it_is_found_by_
     write_schema_1(path)
     async with open_embedded(path) as store:
         first = NOON + timedelta(microseconds=250_000)
-        fields = {"owner": "al\0ice", "agent": "coach", "project_ref": "p1", "turn_count": 1, "end_reason": "exit"}
+        fields: dict[str, Any] = {
+            "owner": "al\0ice",
+            "agent": "coach",
+            "project_ref": "p1",
+            "turn_count": 1,
+            "end_reason": "exit",
+        }
         kept = session("s1", state="CLOSED", created_at=first, **fields)
         assert await store.get_session("s1") == kept
         assert await store.fences(["s1", "s0"]) == {"s1": 0, "s0": 0}
