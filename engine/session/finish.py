@@ -41,7 +41,7 @@ async def finish_session(
     """Close the open turn, save, write the usage record, run the disconnect hook, tell the client. Takes `cleanup_seconds`
     at most, and returns in that time whatever hangs."""
     context = prepared.context
-    client_is_gone = end.state is SessionState.DISCONNECTED and end.error is None
+    client_is_gone = end.cut is not None or (end.state is SessionState.DISCONNECTED and end.error is None)
     with trio.move_on_after(services.settings.cleanup_seconds, shield=True) as limit:
         status = ResponseStatus.FAILED if end.error else ResponseStatus.CANCELLED
         await fenced("closing the turn", partial(turns.abandon, status, client_is_gone=client_is_gone))

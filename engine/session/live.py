@@ -152,11 +152,13 @@ class LiveSessions:
     async def wait_for_some(self) -> None:
         """Returns when a session runs."""
         while not self._sessions:
-            self._arrived = trio.Event()
+            if self._arrived.is_set():
+                self._arrived = trio.Event()
             await self._arrived.wait()
 
     async def wait_for_none(self) -> None:
         """Returns when no session runs."""
         while self._sessions:
-            self._left = trio.Event()
+            if self._left.is_set():
+                self._left = trio.Event()
             await self._left.wait()

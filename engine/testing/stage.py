@@ -7,7 +7,7 @@ async with open_stage() as stage:
 """
 
 import itertools
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -18,6 +18,7 @@ import trio
 import trio.testing
 
 from engine.config import PipelineConfiguration, RealtimeProperties, Settings
+from engine.elements import JsonObject, OutEvaluation
 from engine.interfaces import (
     Agent,
     Context,
@@ -37,8 +38,10 @@ from engine.interfaces import (
     TurnlessInteractionManager,
 )
 from engine.pipeline.line import open_line
-from engine.principal import Principal, ProjectAccess, UserAccount
+from engine.principal import Authenticator, NobodyKnown, Principal, ProjectAccess, UserAccount
+from engine.session.live import LiveSessions
 from engine.session.services import Services
+from engine.session.watch import watch_sessions
 from engine.session.windowing import ConnectionEnd, run_connection
 from engine.store.contract import Store
 from engine.store.memory import MemoryStore
@@ -50,6 +53,7 @@ EPOCH = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 TESTER = Principal("device:test")
 """Who is talking, when a test does not care."""
+PUBLIC_PROJECT = ProjectAccess("test", is_public=True)
 
 
 def scripted_environment(seed: int = 0) -> Environment:
@@ -84,8 +88,13 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
 
     tool_box: ToolBox | None = None
     planner: PlanningManager | None = None
+    start_seconds: float = 0.0
     extraction_seconds: float = 0.0
     disconnect_seconds: float = 0.0
+    evaluations: Sequence[tuple[float, OutEvaluation]] = ()
+    """What the end-of-conversation evaluation gives, each after that many seconds."""
+    events: list[tuple[str, JsonObject]] = attrs.field(factory=list[tuple[str, JsonObject]], init=False)
+    """Chat events, with the session they were for."""
     ran: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]], init=False)
     contexts: list[Context] = attrs.field(factory=list[Context], init=False)
 
@@ -105,7 +114,7 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
 
     async def on_session_start(self, context: Context) -> None:
         self.contexts.append(context)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.start_seconds)
 
     async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
         try:
@@ -123,6 +132,16 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
         await trio.lowlevel.checkpoint()
         self.note(f"{message.role}: {message.text}")
 
+    async def on_chat_event(self, context: Context, event: JsonObject) -> None:
+        await trio.lowlevel.checkpoint()
+        self.events.append((context.session.id, event))
+
+    async def evaluate(self, context: Context, emit: Callable[[OutEvaluation], None]) -> None:
+        self.note("evaluation")
+        for seconds, evaluation in self.evaluations:
+            await trio.sleep(seconds)
+            emit(evaluation)
+
     async def on_session_disconnect(self, context: Context) -> None:
         await trio.sleep(self.disconnect_seconds)
         self.note("disconnected")
@@ -134,7 +153,7 @@ class ScriptedCatalog:
 
     agent_: ScriptedAgent
     properties: RealtimeProperties
-    access: ProjectAccess = attrs.field(factory=lambda: ProjectAccess("test", is_public=True))
+    access: ProjectAccess
 
     async def published_agents(self) -> Sequence[Agent]:
         await trio.lowlevel.checkpoint()
@@ -195,13 +214,18 @@ async def open_stage(
     store: Store | None = None,
     environment: Environment | None = None,
     filters: Sequence[ElementFilter] = (),
+    authenticator: Authenticator | None = None,
+    access: ProjectAccess | None = None,
+    live: LiveSessions | None = None,
+    watch: bool = False,
     principal: Principal = TESTER,
     seconds_per_element: float = 0.0,
     **configuration: Any,
 ) -> AsyncGenerator[Stage]:
     """One connection with a session for `agent:tester`, started and ready. Leaving ends it: by then nothing of it may run.
 
-    `configuration` are fields of `PipelineConfiguration`; input is at 24 kHz unless they say otherwise.
+    Stages that share `live` are connections of one process; those that share only the store, of several, which see each other
+    when `watch` is on. `configuration` are fields of `PipelineConfiguration`; input is at 24 kHz unless they say otherwise.
     """
     model = model or ScriptedModel()
     manager = manager or ScriptedManager()
@@ -211,13 +235,17 @@ async def open_stage(
     stt = "Scripted" if recognizer is not None else "None"
     services = Services(
         settings=settings,
-        catalog=ScriptedCatalog(agent, ScriptedProperties(stt_provider=stt, turnless=turnless)),
+        catalog=ScriptedCatalog(
+            agent, ScriptedProperties(stt_provider=stt, turnless=turnless), access or PUBLIC_PROJECT
+        ),
         store=store,
         environment=environment or scripted_environment(),
         models={"Scripted": model},
         managers=managers or [manager],
         recognizers={"Scripted": lambda _: recognizer},
         filters=filters,
+        authenticator=authenticator or NobodyKnown(),
+        live=LiveSessions() if live is None else live,
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
     wishes = PipelineConfiguration(**(fields | configuration))
@@ -237,6 +265,8 @@ async def open_stage(
 
     ended = trio.Event()
     async with trio.open_nursery() as nursery:
+        if watch:
+            nursery.start_soon(watch_sessions, services, name="watch")
         nursery.start_soon(connect, name="connection")
         nursery.start_soon(listen, name="client")
         await trio.testing.wait_all_tasks_blocked()
@@ -244,3 +274,7 @@ async def open_stage(
             yield stage
         finally:
             stage.connection.cancel(reason="the stage is closed")
+            if watch:
+                with trio.CancelScope(shield=True):
+                    await ended.wait()
+                nursery.cancel_scope.cancel(reason="the stage is closed")

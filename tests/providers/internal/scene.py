@@ -19,7 +19,7 @@ from engine.testing.faults import FaultyStore
 from engine.testing.invariants import check_memory, check_stream, check_turns, require
 from engine.testing.schedule import seed_schedule
 from engine.testing.scripted import ScriptedClient, ScriptedRecognizer, final, interim
-from engine.testing.stage import ScriptedAgent, ScriptedCatalog, ScriptedManager, scripted_environment
+from engine.testing.stage import PUBLIC_PROJECT, ScriptedAgent, ScriptedCatalog, ScriptedManager, scripted_environment
 from providers.internal.model import InternalRealtimeModel
 from providers.internal.properties import InternalProperties
 from providers.internal.session import InternalSession
@@ -160,7 +160,7 @@ async def open_scene(
     manager = ScriptedManager(tool_box=box, planner=planner)
     services = Services(
         settings=settings,
-        catalog=ScriptedCatalog(ScriptedAgent(), InternalProperties(stt_provider="Scripted")),
+        catalog=ScriptedCatalog(ScriptedAgent(), InternalProperties(stt_provider="Scripted"), PUBLIC_PROJECT),
         store=store,
         environment=scripted_environment(),
         models={"Internal": model},
