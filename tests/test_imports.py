@@ -16,6 +16,7 @@ BASE = (
     "engine.principal",
     "engine.observation",
     "engine.secrets",
+    "engine.llm_log",
     "engine.store.documents",
     "engine.store.contract",
 )
@@ -37,6 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engine.observation",
         "engine.store.documents",
     ),
+    "engine.llm_log": ("engine.elements", "engine.errors", "engine.interfaces", "engine.store.documents"),
     "engine.registry": ("engine.errors",),
     "engine.protocol": (*BASE, "engine.protocol"),
     "engine.pipeline": (*BASE, "engine.protocol", "engine.pipeline"),

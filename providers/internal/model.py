@@ -9,7 +9,6 @@ from engine import registry
 from engine.config import RealtimeProperties
 from engine.errors import ConfigurationError
 from engine.interfaces import (
-    ChatModel,
     Context,
     Part,
     PartFactory,
@@ -18,9 +17,12 @@ from engine.interfaces import (
     SystemPrompt,
     ToolBox,
 )
+from engine.llm_log import logged
 from providers.internal.properties import InternalProperties
 from providers.internal.session import InternalSession
 
+COMPONENT = "speaker"
+"""Whose calls of the chat model these are, in the session's LLM log."""
 KEPT_PARTS = 64
 """Parts kept for sessions of the same configuration: a part holds connections or engines, and no session's state."""
 
@@ -42,7 +44,7 @@ class InternalRealtimeModel(RealtimeModel):
         properties = context.properties
         if not isinstance(properties, InternalProperties):
             raise ConfigurationError(f"The Internal provider cannot use the properties of {properties.provider}.")
-        chat: ChatModel = self._part("chat_models", properties.chat)
+        chat = logged(self._part("chat_models", properties.chat), context, COMPONENT)
         synthesizer: Synthesizer | None = None
         if not context.configuration.text_only:
             synthesizer = self._part("synthesizers", properties.synthesis)

@@ -11,9 +11,11 @@ from engine import registry
 from engine.config import RealtimeProperties
 from engine.elements import ResponseEnd, ResponseStatus, UserSpeech
 from engine.errors import ConfigurationError, ErrorCode, RealtimeException
-from engine.interfaces import EmptyToolBox, PartFactory, SystemPrompt
+from engine.interfaces import ChatModel, EmptyToolBox, PartFactory, SystemPrompt
+from engine.llm_log import LoggedChat
 from providers.internal.model import KEPT_PARTS, InternalRealtimeModel
 from providers.internal.properties import InternalProperties
+from providers.internal.session import InternalSession
 from tests.providers.internal.fakes import (
     FakeChat,
     FakeSynthesizer,
@@ -148,6 +150,12 @@ def test_the_installed_defaults_can_be_named() -> None:
     assert defaults.chat["provider"] in registry.names("chat_models")
 
 
+def part(session: InternalSession) -> ChatModel:
+    """The session's chat model without what writes its calls down."""
+    assert isinstance(session.chat, LoggedChat)
+    return session.chat.chat
+
+
 def test_a_part_is_made_once_for_each_configuration() -> None:
     made: list[tuple[str, object]] = []
 
@@ -164,7 +172,7 @@ def test_a_part_is_made_once_for_each_configuration() -> None:
         internal_properties(chat={"x": 1, "provider": "A"}),
     )
     sessions = [model.process(make_context(p), SystemPrompt(""), EmptyToolBox()) for p in (first, second)]
-    assert sessions[0].chat is sessions[1].chat
+    assert part(sessions[0]) is part(sessions[1])
     assert made == [
         ("chat_models", {"provider": "A", "x": 1}),
         ("synthesizers", {"provider": "Local"}),
@@ -174,7 +182,7 @@ def test_a_part_is_made_once_for_each_configuration() -> None:
             make_context(internal_properties(chat={"provider": str(index)})), SystemPrompt(""), EmptyToolBox()
         )
     again = model.process(make_context(first), SystemPrompt(""), EmptyToolBox())
-    assert again.chat is not sessions[0].chat
+    assert part(again) is not part(sessions[0])
 
 
 def test_the_parts_that_can_be_loaded_beforehand_are_those_of_the_sessions() -> None:
@@ -183,7 +191,7 @@ def test_the_parts_that_can_be_loaded_beforehand_are_those_of_the_sessions() -> 
     assert model.parts(internal_properties()) == (chat, synthesizer)
     assert model.parts(RealtimeProperties(provider="Other")) == ()
     session = model.process(make_context(), SystemPrompt(""), EmptyToolBox())
-    assert (session.chat, session.synthesizer) == (chat, synthesizer)
+    assert (part(session), session.synthesizer) == (chat, synthesizer)
 
 
 def test_making_a_session_asks_nobody_for_anything() -> None:
