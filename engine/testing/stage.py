@@ -201,6 +201,38 @@ class Stage:
         self.connection.cancel(reason="the client vanished")
 
 
+def scripted_services(
+    *,
+    model: ScriptedModel,
+    managers: Sequence[InteractionManager],
+    agent: ScriptedAgent | None = None,
+    recognizer: Recognizer | None = None,
+    turnless: bool = False,
+    settings: Settings | None = None,
+    store: Store | None = None,
+    environment: Environment | None = None,
+    filters: Sequence[ElementFilter] = (),
+    authenticator: Authenticator | None = None,
+    access: ProjectAccess | None = None,
+    live: LiveSessions | None = None,
+) -> Services:
+    """The services of a process that has one agent and speaks with a scripted model."""
+    stt = "Scripted" if recognizer is not None else "None"
+    properties = ScriptedProperties(stt_provider=stt, turnless=turnless)
+    return Services(
+        settings=settings or Settings(),
+        catalog=ScriptedCatalog(agent or ScriptedAgent(), properties, access or PUBLIC_PROJECT),
+        store=store or MemoryStore(),
+        environment=environment or scripted_environment(),
+        models={"Scripted": model},
+        managers=managers,
+        recognizers={"Scripted": lambda _: recognizer},
+        filters=filters,
+        authenticator=authenticator or NobodyKnown(),
+        live=LiveSessions() if live is None else live,
+    )
+
+
 @asynccontextmanager
 async def open_stage(
     *,
@@ -229,28 +261,24 @@ async def open_stage(
     """
     model = model or ScriptedModel()
     manager = manager or ScriptedManager()
-    settings = settings or Settings()
-    store = store or MemoryStore()
-    agent = agent or ScriptedAgent()
-    stt = "Scripted" if recognizer is not None else "None"
-    services = Services(
-        settings=settings,
-        catalog=ScriptedCatalog(
-            agent, ScriptedProperties(stt_provider=stt, turnless=turnless), access or PUBLIC_PROJECT
-        ),
-        store=store,
-        environment=environment or scripted_environment(),
-        models={"Scripted": model},
+    services = scripted_services(
+        model=model,
         managers=managers or [manager],
-        recognizers={"Scripted": lambda _: recognizer},
+        agent=agent,
+        recognizer=recognizer,
+        turnless=turnless,
+        settings=settings,
+        store=store,
+        environment=environment,
         filters=filters,
-        authenticator=authenticator or NobodyKnown(),
-        live=LiveSessions() if live is None else live,
+        authenticator=authenticator,
+        access=access,
+        live=live,
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
     wishes = PipelineConfiguration(**(fields | configuration))
-    line = open_line(wishes, settings)
-    stage = Stage(ScriptedClient(line), model, manager, store, services, recognizer)
+    line = open_line(wishes, services.settings)
+    stage = Stage(ScriptedClient(line), model, manager, services.store, services, recognizer)
 
     async def connect() -> None:
         with stage.connection:

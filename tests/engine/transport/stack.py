@@ -220,9 +220,11 @@ class Stack:
         subprotocols: Sequence[str] | None = None,
         takes_nothing: bool = False,
         queue: int = 20_000,
+        stream: Any = None,
     ) -> WebSocketConnection:
+        """`stream`: one that was dialled before, for a test that does something to it."""
         extra = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-        stream: Any = self.dial(takes_nothing=takes_nothing)
+        stream = stream or self.dial(takes_nothing=takes_nothing)
         with trio.fail_after(5):
             return await wrap_client_stream(
                 self.clients,
@@ -259,6 +261,7 @@ async def open_client(port: int, path: str) -> AsyncGenerator[WebSocketConnectio
 async def open_stack(
     run: RunConnection,
     *,
+    services: Services | None = None,
     settings: Settings | None = None,
     agents: tuple[FakeAgent, ...] = (),
     store: FakeStore | None = None,
@@ -268,7 +271,7 @@ async def open_stack(
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
 ) -> AsyncGenerator[Stack]:
-    services = new_services(settings, agents, store)
+    services = services or new_services(settings, agents, store)
     app = create_app(
         services, run=run, readiness=readiness, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins
     )
