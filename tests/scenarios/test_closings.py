@@ -97,6 +97,8 @@ async def after_exit(call: Call) -> None:
 STAGES = [opening, starting, connecting, waiting, in_mid_answer, tool_running, extracting, saving, after_exit]
 
 
+Step = Callable[[Call], Awaitable[None]]
+
 # --- ways ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +120,7 @@ async def silently(call: Call) -> None:
     call.stream.send_stream.send_all = into_nothing
 
 
-DETECTED_AFTER = {by_frame: 0.0, abruptly: 0.0, silently: 40.0}
+DETECTED_AFTER: dict[Step, float] = {by_frame: 0.0, abruptly: 0.0, silently: 40.0}
 """Seconds: a ping every 20, and 20 more for its answer (L23)."""
 
 
@@ -134,8 +136,8 @@ async def slow_tool(_: object) -> str:
 @pytest.mark.parametrize("reach", STAGES, ids=lambda step: step.__name__)
 @pytest.mark.parametrize("close", DETECTED_AFTER, ids=lambda step: step.__name__)
 async def test_a_socket_that_closes(
-    close: Callable[[Call], Awaitable[None]],
-    reach: Callable[[Call], Awaitable[None]],
+    close: Step,
+    reach: Step,
     autojump_clock: MockClock,
 ) -> None:
     store, model = FaultyStore(slow_store), ScriptedModel(ready_after=2)

@@ -7,12 +7,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from engine.config import PipelineConfiguration
 from engine.elements import Action, ControlToken, InputText, OutCommand, OutEvaluation, SpeechItem, Token
 from engine.errors import ErrorCode, RealtimeException
+from engine.pipeline.line import open_line
+from engine.session.run import SessionMode, run_session
 from engine.store.documents import SessionState
 from engine.testing.faults import Fault, FaultyStore, StoreCall
 from engine.testing.scripted import ScriptedModel, answer, echo, final, interim, speech
-from engine.testing.stage import ScriptedAgent, ScriptedManager, Stage
+from engine.testing.stage import TESTER, ScriptedAgent, ScriptedManager, Stage, scripted_services
 from tests.cases.support import Tools
 from tests.scenarios.support import open_scene
 
@@ -259,3 +262,20 @@ async def test_a_store_that_cannot_say_who_it_is_refuses_and_leaves_nothing(auto
         assert await stage.store.get_session("S") is None
         assert stage.model.sessions == []
         assert [e["state"] for e in stage.client.commands("session-end")] == ["DISCONNECTED"]
+
+
+async def test_a_single_turn_leaves_it_idle_without_the_work_of_an_end(autojump_clock: MockClock) -> None:
+    store, manager = FaultyStore(), ScriptedManager(evaluations=[(1, OutEvaluation("late"))])
+    services = scripted_services(model=ScriptedModel(echo), managers=[manager], store=store)
+    wishes = PipelineConfiguration(key="agent:tester", session_id="S", text_only=True)
+    for number, text in enumerate(["one", "two"]):
+        line = open_line(wishes, services.settings)
+        await line.put_input(InputText(text))
+        line.end_input()
+        end = await run_session(wishes, line, services, principal=TESTER, mode=SessionMode.SINGLE_TURN)
+        assert end.state is SessionState.IDLE
+        session = await store.get_session("S")
+        assert session is not None
+        assert (session.state, session.turn_count) == (SessionState.IDLE, number + 1)
+        assert manager.contexts[-1].is_reconnect == (number > 0)
+    assert "evaluation" not in [what for _, what in manager.ran]
