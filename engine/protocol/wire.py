@@ -58,8 +58,8 @@ ID_CHARACTERS = 128
 PLAIN_DEPTH = 64
 """How deep a value is taken apart that is no plain JSON; orjson itself writes at most 254 levels."""
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
-_MEDIA_TYPE = re.compile(r"image/[a-z0-9][a-z0-9.+-]{0,63}")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+MEDIA_TYPE = re.compile(r"image/[a-z0-9][a-z0-9.+-]{0,63}")
 
 
 class _MalformedError(Exception):
@@ -106,7 +106,7 @@ def parse_token(text: str) -> InputElement:
 
 def _token(text: str) -> ControlToken | Action:
     name, _, value = text.removeprefix("#").partition(":")
-    if not text.startswith("#") or not _NAME.fullmatch(name):
+    if not text.startswith("#") or not NAME.fullmatch(name):
         raise _MalformedError('"text" of a token is #name or #name:value.')
     if len(text) > TOKEN_CHARACTERS:
         raise _MalformedError(f"A token has at most {TOKEN_CHARACTERS} characters.")
@@ -147,7 +147,7 @@ def _audio(message: JsonObject) -> InputAudio | None:
 
 def _action(message: JsonObject) -> Action:
     name = message.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise _MalformedError('"name" of an action is a letter, then letters, digits, "_", "." or "-", 64 in all.')
     parameters = _object(message.get("parameters", {}))
     if parameters is None or len(parameters) > PARAMETERS:
@@ -165,7 +165,7 @@ def _parameter(value: Any) -> str:
 
 def _image(message: JsonObject) -> Image:
     media_type = message.get("mediaType")
-    if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+    if not isinstance(media_type, str) or not MEDIA_TYPE.fullmatch(media_type):
         raise _MalformedError('"mediaType" of an image is a media type such as image/jpeg.')
     data = _data_of(message)
     if not data:

@@ -15,6 +15,7 @@ from werkzeug.exceptions import HTTPException
 from engine.config import CamelModel
 from engine.session.services import Services
 from engine.store.contract import StoreError
+from engine.transport import asyncapi
 from engine.transport.asgi import Problem
 from engine.transport.openapi import Operation, Query, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
@@ -92,6 +93,7 @@ def create_http_app(services: Services, readiness: Readiness | None) -> QuartTri
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
     document = orjson.dumps(describe(OPERATIONS))
     app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, document)))
+    app.add_url_rule("/asyncapi.json", "asyncapi", inline(partial(_document, asyncapi.document())))
     for name, page in load_pages().items():
         app.add_url_rule(f"/{name}", f"page {name}", inline(partial(_page, page)))
         if name == "index.html":
