@@ -10,7 +10,11 @@ from pathlib import Path
 from engine import registry
 from engine.config import Settings
 from engine.errors import ConfigurationError
+from engine.identity.admin_key import AdminKey
+from engine.identity.authenticator import make_authenticator
 from engine.interfaces import Catalog, Environment, InteractionManager, RealtimeModel
+from engine.observation import Observer
+from engine.observe.store_meter import measured_store
 from engine.session.services import Services
 from engine.store.locate import open_store
 
@@ -42,10 +46,13 @@ async def open_services(
     store: str = "memory:",
     settings: Settings | None = None,
     environment: Environment | None = None,
+    admin_key: AdminKey | None = None,
+    observer: Observer | None = None,
 ) -> AsyncGenerator[Services]:
     """Everything a session needs, from the installed components; the store is closed on the way out.
 
-    `projects` are project files (none: the demo project), `store` is `memory:`, `sqlite:PATH` or `sqlite:`.
+    `projects` are project files (none: the demo project), `store` is `memory:`, `sqlite:PATH`, `sqlite:` or `mongodb://…`.
+    Without `admin_key` nobody is an admin by key.
 
     Raises:
         ConfigurationError: a project file, the store or a component is not as it has to be; says what to do.
@@ -54,16 +61,22 @@ async def open_services(
     managers: list[InteractionManager] = [make() for make in registry.load_all("interaction_managers").values()]
     catalog = load_catalog([Path(project) for project in projects])
     recognizers = {name: _part("recognizers", name) for name in registry.names("recognizers")}
+    settings, environment = settings or Settings(), environment or real_environment()
+    observer = observer or Observer()
     async with open_store(store) as opened:
-        yield Services(
-            settings=settings or Settings(),
-            catalog=catalog,
-            store=opened,
-            environment=environment or real_environment(),
-            models=models,
-            managers=managers,
-            recognizers=recognizers,
-        )
+        kept = measured_store(opened, observer)
+        async with make_authenticator(settings, catalog, kept, admin_key, environment.wall_clock) as authenticator:
+            yield Services(
+                settings=settings,
+                catalog=catalog,
+                store=kept,
+                environment=environment,
+                models=models,
+                managers=managers,
+                recognizers=recognizers,
+                authenticator=authenticator,
+                observer=observer,
+            )
 
 
 def _part(group: str, name: str) -> "LazyPart":

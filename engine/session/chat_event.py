@@ -11,8 +11,9 @@ from engine.errors import ErrorCode, RealtimeException, RemoteError, Whose
 from engine.interfaces import Context
 from engine.principal import Principal
 from engine.session.live import LiveSession, TakeEvent
+from engine.session.llm_log import StoredLog
 from engine.session.services import Services
-from engine.session.start import find_manager, make_context, open_document, read_history, stored_owner
+from engine.session.start import find_manager, make_context, open_document, open_log, read_history, stored_owner
 from engine.store.contract import StoreError, TakenOverError
 from engine.store.documents import SessionDocument, SessionState
 
@@ -37,16 +38,18 @@ async def run_chat_event(
         return live.session_id
     running = await _running_elsewhere(configuration, services, principal=principal)
     if running is not None:
-        context = await _context(configuration, running, services, principal=principal)
-        await _work_off(context, event, services)
+        log = open_log(running, services)
+        context = await _context(configuration, running, services, principal=principal, log=log)
+        await _work_off(context, event, services, log)
         return running.id
     document = await open_document(configuration, services, principal=principal)
     live = LiveSession(document.id, document.owner, document.fence, principal.credential)
     try:
         with services.live.enter(live), live.open_scope():
-            context = await _context(configuration, document, services, principal=principal)
+            log = open_log(document, services)
+            context = await _context(configuration, document, services, principal=principal, log=log)
             document = context.session
-            await _work_off(context, event, services)
+            await _work_off(context, event, services, log)
             document = context.session
     finally:
         await _save_idle(document, services)  # noqa: ASYNC102 - it is shielded and bounded inside
@@ -73,19 +76,28 @@ async def _running_elsewhere(
 
 
 async def _context(
-    configuration: PipelineConfiguration, document: SessionDocument, services: Services, *, principal: Principal
+    configuration: PipelineConfiguration,
+    document: SessionDocument,
+    services: Services,
+    *,
+    principal: Principal,
+    log: StoredLog,
 ) -> Context:
     with trio.move_on_after(services.settings.session_start_seconds):
-        context = await make_context(configuration, document, services, principal=principal)
+        context = await make_context(configuration, document, services, principal=principal, log=log)
         context.messages, _ = await read_history(context, services)
         context.is_reconnect = bool(context.messages)
         return context
     raise RealtimeException(ErrorCode.INTERNAL, "The agent took too long to get ready.", whose=Whose.SERVER)
 
 
-async def _work_off(context: Context, event: JsonObject, services: Services) -> None:
+async def _work_off(context: Context, event: JsonObject, services: Services, log: StoredLog) -> None:
     manager = find_manager(context.configuration.key, context.content, context.properties, services)
-    await _bounded(context.session.id, partial(manager.on_chat_event, context), event, services)
+    try:
+        await _bounded(context.session.id, partial(manager.on_chat_event, context), event, services)
+    finally:
+        with trio.move_on_after(services.settings.cleanup_seconds, shield=True):
+            await log.flush()
 
 
 async def _bounded(session_id: str, take: TakeEvent, event: JsonObject, services: Services) -> None:

@@ -50,11 +50,13 @@ async def finish_session(
             "saving the turns": partial(_flush, turns, live),
             "saving the session": partial(_save, context, turns, services, end),
             "the usage record": partial(_write_usage, prepared, turns, meter, services),
+            "saving the LLM log": prepared.log.flush,
             "on_session_disconnect": partial(prepared.manager.on_session_disconnect, context),
         }
         async with trio.open_nursery() as legs:
             for name, part in parts.items():
                 legs.start_soon(_finish_part, context, name, part, name=name)
+        await fenced("saving the LLM log", prepared.log.flush)  # what the hook has asked of models
     if limit.cancelled_caught:
         seconds = services.settings.cleanup_seconds
         logger.error("session %s: the clean-up was not over in %g s and was stopped", end.session_id, seconds)

@@ -21,7 +21,7 @@ from engine.interfaces import (
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
-from engine.observation import Happening, Outcome, Span, SpanKind
+from engine.observation import Happening, Outcome, Span, SpanKind, bind_session, bound_session
 from engine.pipeline.driver import ConversationDriver, FromModel
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
@@ -40,7 +40,16 @@ from engine.protocol.usage import ActivityMeter
 from engine.session.finish import announce_end, fenced, finish_session, say_last
 from engine.session.live import LiveSession, taken_over
 from engine.session.services import Services
-from engine.session.start import PreparedSession, SessionEnd, make_context, open_document, prepare, stored_owner, timed
+from engine.session.start import (
+    PreparedSession,
+    SessionEnd,
+    make_context,
+    open_document,
+    open_log,
+    prepare,
+    stored_owner,
+    timed,
+)
 from engine.session.visitors import note_visitors
 from engine.session.watchdog import watch_length, watch_user
 from engine.store.contract import StoreError, TakenOverError
@@ -90,7 +99,7 @@ async def run_session(
         end = SessionEnd(configuration.session_id, SessionState.DISCONNECTED, fault.message, fault)
         return _refuse(line, end, services)
     live = LiveSession(document.id, document.owner, document.fence, principal.credential)
-    with services.live.enter(live):
+    with services.live.enter(live), bind_session(document.id):
         prepared = await _prepare(configuration, document, line, services, live, principal)
         if isinstance(prepared, SessionEnd):
             return _refuse(line, prepared, services)
@@ -122,9 +131,10 @@ async def _prepare(
     fault: RemoteError
     try:
         with live.open_scope(), trio.move_on_after(services.settings.session_start_seconds) as limit:
-            context = await make_context(configuration, document, services, principal=principal)
+            log = open_log(document, services)
+            context = await make_context(configuration, document, services, principal=principal, log=log)
             document = context.session
-            return await prepare(context, services)
+            return await prepare(context, services, log)
         if live.cut is not None:
             reason = live.cut.reason
             await _save_unstarted(document, services, reason)
@@ -241,6 +251,9 @@ class Conversation:
         span = Span(SpanKind.SESSION, session_id, context.session.agent or context.configuration.key, session_id)
         observer.began(span, trio.current_time())
         observer.session_opened(context.session, provider)
+        bound = bound_session()
+        if bound is not None:
+            bound.read_turn_id = lambda: context.turn_id
         end = SessionEnd(session_id, SessionState.DISCONNECTED, CLIENT_VANISHED)
         try:
             end = self._end(await self._converse(take))
@@ -342,6 +355,7 @@ class Conversation:
         )
         nursery.start_soon(self._run_turns, from_model, nursery.cancel_scope, name="turns")
         nursery.start_soon(self.turns.writer.run, name="turn writer")
+        nursery.start_soon(prepared.log.run, name="LLM log")
         nursery.start_soon(watch_length, prepared.context, self.turns, self.line, settings, name="watchdog: length")
         nursery.start_soon(watch_user, prepared.context, self.turns, name="watchdog: user")
         nursery.start_soon(

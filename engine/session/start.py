@@ -20,6 +20,7 @@ from engine.interfaces import (
     RealtimeSession,
     Recognizer,
     Role,
+    SessionLog,
     SystemPrompt,
     ToolBox,
     TurnInteractionManager,
@@ -28,6 +29,7 @@ from engine.interfaces import (
 from engine.observation import Outcome, Span, SpanKind
 from engine.principal import Principal
 from engine.session.live import Cut
+from engine.session.llm_log import StoredLog
 from engine.session.services import Services
 from engine.store.contract import StoreError
 from engine.store.documents import LogKind, SessionDocument, SessionState, TurnDocument
@@ -54,6 +56,7 @@ class PreparedSession:
     """The engine's own recognition; None when the model recognizes by itself, or when there is none."""
     deaf: str
     """Why audio cannot be taken in; empty when it can."""
+    log: StoredLog
     history: tuple[Message, ...]
     stored: int
     """Turns stored by earlier runs; lines, of a conversation without turns."""
@@ -112,8 +115,18 @@ async def open_document(
         ) from exc
 
 
+def open_log(document: SessionDocument, services: Services) -> StoredLog:
+    """The LLM log of this run of the session (L22)."""
+    return StoredLog(services.store, services.environment, document.id, document.fence)
+
+
 async def make_context(
-    configuration: PipelineConfiguration, document: SessionDocument, services: Services, *, principal: Principal
+    configuration: PipelineConfiguration,
+    document: SessionDocument,
+    services: Services,
+    *,
+    principal: Principal,
+    log: SessionLog,
 ) -> Context:
     """What the conversation is about, after the permission and subscription checks (L2, L5, L8).
 
@@ -147,6 +160,7 @@ async def make_context(
         environment=services.environment,
         content=agent,
         principal=principal,
+        log=log,
         observer=services.observer,
         project_ref=project_ref,
     )
@@ -167,7 +181,7 @@ async def authorize(principal: Principal, project_ref: str, services: Services) 
         check_minutes(access, await services.store.active_seconds(project_ref, since=month))
 
 
-async def prepare(context: Context, services: Services) -> PreparedSession:
+async def prepare(context: Context, services: Services, log: StoredLog) -> PreparedSession:
     """Save, manager, model, start hook, prompt with history, tool box, session: in this order (L9). The caller bounds it.
 
     Raises:
@@ -189,7 +203,7 @@ async def prepare(context: Context, services: Services) -> PreparedSession:
     with timed(context, "prompt"):
         prompt = await manager.get_system_prompt(context, model)
     context.log.record(LogKind.PROMPT, {"templateId": prompt.template_id, "text": prompt.text}, component="speaker")
-    return _assemble(context, manager, model, prompt, history, stored, services)
+    return _assemble(context, manager, model, prompt, log, history, stored, services)
 
 
 @contextmanager
@@ -213,6 +227,7 @@ def _assemble(
     manager: InteractionManager,
     model: RealtimeModel,
     prompt: SystemPrompt,
+    log: StoredLog,
     history: tuple[Message, ...],
     stored: int,
     services: Services,
@@ -225,7 +240,7 @@ def _assemble(
     recognizer, deaf = _recognizer(context.properties, services)
     if deaf:
         warnings = (*warnings, deaf)
-    return PreparedSession(context, manager, model, tool_box, session, recognizer, deaf, history, stored, warnings)
+    return PreparedSession(context, manager, model, tool_box, session, recognizer, deaf, log, history, stored, warnings)
 
 
 async def resolve(
