@@ -3,9 +3,11 @@
 import trio
 
 from engine.elements import OutCommand, OutSpeech, RealtimeDelegation, ResponseEnd, SpeechItem, Token, Transcript
+from engine.interfaces import Role
 from engine.store.documents import SessionState
+from engine.testing.faults import Fault, FaultyStore
 from engine.testing.scripted import speech
-from engine.testing.stage import open_stage
+from engine.testing.stage import open_stage, scripted_environment
 
 
 async def test_sentences_are_released_after_300_ms(autojump_clock: trio.testing.MockClock) -> None:
@@ -23,6 +25,7 @@ async def test_sentences_are_released_after_300_ms(autojump_clock: trio.testing.
         assert [what for _, what in stage.manager.ran] == [
             "assistant: Let me check.",
             "assistant: One mom",
+            "evaluation",
             "disconnected",
         ]
 
@@ -56,3 +59,43 @@ async def test_silence_is_forwarded_for_an_eighth_of_a_second(autojump_clock: tr
         stage.model.session.say(SpeechItem(speech(20), 24000, "r"))
         await trio.sleep(1)
         assert sum(isinstance(e, OutSpeech) for e in stage.client.elements) == 8
+
+
+async def test_both_sides_lines_are_stored_and_are_the_history_of_the_next_run(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, environment = FaultyStore(), scripted_environment()
+    for run in range(2):
+        async with open_stage(turnless=True, store=store, environment=environment, session_id="S") as stage:
+            context = stage.manager.contexts[0]
+            assert context.is_reconnect == (run > 0)
+            assert [(m.role, m.text) for m in context.messages] == [
+                (Role.USER, "what is it"),
+                (Role.ASSISTANT, "It is four."),
+            ] * run
+            stage.model.session.say(Transcript("what is it", is_asynchronous=True), Token("It is four.", "r"))
+            await trio.sleep(1)
+            stage.vanish()
+            await stage.over.wait()
+    lines = await store.get_messages("S", limit=10)
+    assert [(line.position, line.role, line.text) for line in lines] == [
+        (0, "user", "what is it"),
+        (1, "assistant", "It is four."),
+        (2, "user", "what is it"),
+        (3, "assistant", "It is four."),
+    ]
+    session = await store.get_session("S")
+    assert session is not None
+    assert (session.state, session.fence) == (SessionState.DISCONNECTED, 2)
+
+
+async def test_lines_that_cannot_be_stored_now_are_stored_later_in_order(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store = FaultyStore(lambda call: Fault.FAIL if call.operation == "append_messages" and call.at < 3 else None)
+    async with open_stage(turnless=True, store=store, session_id="S") as stage:
+        for number in range(3):
+            stage.model.session.say(Token(f"Line {number}.", "r"))
+            await trio.sleep(1)
+        await trio.sleep(5)
+        assert [line.text for line in await store.get_messages("S", limit=10)] == ["Line 0.", "Line 1.", "Line 2."]
