@@ -28,10 +28,13 @@ class Problem:
     status: int
     detail: str
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    more: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
+    """Members of the document beside the usual ones."""
 
     def document(self) -> bytes:
         title = HTTPStatus(self.status).phrase
-        return orjson.dumps({"type": "about:blank", "title": title, "status": self.status, "detail": self.detail})
+        usual = {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail}
+        return orjson.dumps({**usual, **self.more})
 
     def raw_headers(self) -> list[tuple[bytes, bytes]]:
         fixed = {"content-type": PROBLEM_TYPE, "cache-control": "no-store", "x-content-type-options": "nosniff"}

@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
 
 import orjson
 import trio
@@ -16,12 +15,10 @@ from engine.config import CamelModel
 from engine.session.services import Services
 from engine.store.contract import StoreError
 from engine.transport import asyncapi
+from engine.transport.answers import RefusedError, inline, json_response, problem_response
 from engine.transport.asgi import Problem
-from engine.transport.openapi import Operation, Query, describe
+from engine.transport.openapi import Answer, Operation, Parameter, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -59,33 +56,27 @@ OPERATIONS = (
     Operation(
         "/api/agents",
         "Published agents of public projects",
-        AgentPage,
-        (
-            Query("limit", {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "default": PAGE_LIMIT}),
-            Query("after", {"type": "string"}),
+        {200: Answer(AgentPage)},
+        parameters=(
+            Parameter("limit", {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "default": PAGE_LIMIT}),
+            Parameter("after", {"type": "string"}),
         ),
         refusals=(400,),
     ),
-    Operation("/healthz", "Whether the process runs", Health),
-    Operation("/readyz", "Whether the store and the parts are ready", ReadinessReport, not_ready=ReadinessReport),
+    Operation("/healthz", "Whether the process runs", {200: Answer(Health)}),
+    Operation(
+        "/readyz",
+        "Whether the store and the parts are ready",
+        {200: Answer(ReadinessReport), 503: Answer(ReadinessReport)},
+    ),
 )
-
-
-def inline(function: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """For handlers that only look something up: Quart would run a plain function in a thread."""
-
-    @wraps(function)
-    async def handler(*args: P.args, **kwargs: P.kwargs) -> T:
-        await trio.lowlevel.checkpoint()
-        return function(*args, **kwargs)
-
-    return handler
 
 
 def create_http_app(services: Services, readiness: Readiness | None) -> QuartTrio:
     app = QuartTrio(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.register_error_handler(HTTPException, inline(_refused))
+    app.register_error_handler(RefusedError, inline(_problem))
     app.register_error_handler(Exception, inline(_failed))
     app.after_request(inline(_harden))
     app.add_url_rule("/api/agents", "agents", partial(_agents, services))
@@ -101,14 +92,8 @@ def create_http_app(services: Services, readiness: Readiness | None) -> QuartTri
     return app
 
 
-def json_response(document: Any, status: int = 200) -> Response:
-    body = document.model_dump_json(by_alias=True) if isinstance(document, CamelModel) else orjson.dumps(document)
-    return Response(body, status, content_type="application/json")
-
-
-def problem_response(problem: Problem) -> Response:
-    headers = {name.decode(): value.decode() for name, value in problem.raw_headers()}
-    return Response(problem.document(), problem.status, headers)
+def _problem(error: RefusedError) -> Response:
+    return problem_response(error.problem)
 
 
 def _refused(error: HTTPException) -> Response:
