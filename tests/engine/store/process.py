@@ -1,20 +1,28 @@
 """A process that uses a store, for the tests with several of them.
 
-append PATH SESSION…        appends turns to each session for ever; a line "SESSION INDEX" for each acknowledged one
-race PATH SESSION COUNT     waits for a line on its input, then opens the file and the session "shared" under the owner SESSION,
-                            says "won" or "refused", appends COUNT turns to SESSION and says "done"
+append URL SESSION…     appends turns to each session for ever; a line "SESSION INDEX" for each acknowledged one
+crew URL NAME           says "ready"; at the first line of its input it opens the store, and from then on does what the lines
+                        say (see `Member`), each answered by any number of lines and "done"
 """
 
 import sys
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
+import attrs
 import trio
 
 from engine.errors import NotFoundError
-from engine.store.contract import Store
-from engine.store.documents import SessionDocument, TurnDocument, TurnInputRecord
-from engine.store.embedded import open_embedded
+from engine.store.contract import ConflictError, Store, TakenOverError
+from engine.store.documents import (
+    MemoryDocument,
+    Resource,
+    ResourceKind,
+    SessionDocument,
+    TurnDocument,
+    TurnInputRecord,
+)
+from engine.store.locate import open_store
 
 THEN = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -25,48 +33,134 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-async def append(store: Store, session_id: str, count: int | None = None) -> None:
-    """Append turns one after the other, from where the stored ones end."""
-    last = await store.get_turns(session_id, limit=1, last=True)
-    index = last[0].index + 1 if last else 0
-    while count is None or index < count:
-        turn = TurnDocument(
-            id=f"turn {index}",
-            session_id=session_id,
-            index=index,
-            started_at=THEN,
-            input=TurnInputRecord(text="How are you today? " * 20, kind="speech"),
-        )
-        await store.append_turns([turn], fence=0)
-        if count is None:
-            say(f"{session_id} {index}")
-        index += 1
+def turn(index: int, session_id: str, text: str) -> TurnDocument:
+    record = TurnInputRecord(text=text, kind="speech")
+    return TurnDocument(id=f"turn {index}", session_id=session_id, index=index, started_at=THEN, input=record)
 
 
-async def append_for_ever(path: Path, session_ids: list[str]) -> None:
-    async with open_embedded(path) as store, trio.open_nursery() as nursery:
+async def append_for_ever(url: str, session_ids: list[str]) -> None:
+    async with open_store(url) as store, trio.open_nursery() as nursery:
         for session_id in session_ids:
             nursery.start_soon(append, store, session_id)
 
 
-async def race(path: Path, session_id: str, count: int) -> None:
-    async with open_embedded(path) as store:
+async def append(store: Store, session_id: str) -> None:
+    """Append turns one after the other, from where the stored ones end."""
+    last = await store.get_turns(session_id, limit=1, last=True)
+    index = last[0].index + 1 if last else 0
+    while True:
+        await store.append_turns([turn(index, session_id, "How are you today? " * 20)], fence=0)
+        say(f"{session_id} {index}")
+        index += 1
+
+
+@attrs.frozen
+class Member:
+    """Its methods are the commands: each is called with numbers, and says what came of it."""
+
+    store: Store
+    name: str
+
+    async def own(self) -> None:
+        """Open the session "owned" as its owner: "won" or "refused"."""
         try:
-            await store.open_session(SessionDocument(id="shared", owner=session_id, created_at=THEN, updated_at=THEN))
+            await self.store.open_session(self._session("owned", owner=self.name))
             say("won")
         except NotFoundError:
             say("refused")
-        await append(store, session_id, count)
+
+    async def turns(self, count: int) -> None:
+        """Append turns to a session of one's own."""
+        for index in range(count):
+            await self.store.append_turns([turn(index, self.name, "hello")], fence=0)
+
+    async def leases(self, first: int, count: int) -> None:
+        """Ask for one lease after the other: the number and the fence of each that one has got."""
+        for number in range(first, first + count):
+            lease = await self.store.acquire_lease(f"lease {number}", self.name, now=THEN, seconds=60)
+            if lease is not None:
+                say(f"{number} {lease.fence}")
+
+    async def expiring(self, count: int) -> None:
+        """Ask for one lease again and again, each time when it has just expired: the round and the fence one has got."""
+        for number in range(count):
+            now = THEN + timedelta(seconds=60 * number)
+            lease = await self.store.acquire_lease("expiring", f"{self.name} {number}", now=now, seconds=60)
+            if lease is not None:
+                say(f"{number} {lease.fence}")
+
+    async def opens(self, count: int) -> None:
+        """Open the session "opened": the fence of each time."""
+        for _ in range(count):
+            opened = await self.store.open_session(self._session("opened"))
+            say(str(opened.fence))
+
+    async def keys(self, count: int) -> None:
+        """Use the same keys as everybody: the number of each that one was the first to use."""
+        for number in range(count):
+            if await self.store.use_once(f"key {number}", now=THEN, expires_at=THEN + timedelta(days=1)):
+                say(str(number))
+
+    async def counter(self, count: int) -> None:
+        """Add one to a number that everybody adds to, trying again when somebody else did."""
+        for _ in range(count):
+            while True:
+                found = await self.store.get_resource(ResourceKind.AGENT, "counter")
+                body = {"count": found.body["count"] + 1 if found else 1}
+                new = Resource(kind=ResourceKind.AGENT, id="counter", body=body, created_at=THEN, updated_at=THEN)
+                try:
+                    await self.store.put_resource(new, expected=found.version if found else 0)
+                except ConflictError:
+                    continue
+                break
+
+    async def memories(self, count: int) -> None:
+        """Append revisions to what everybody remembers: the number of each."""
+        for number in range(count):
+            document_id = f"{self.name} {number}"
+            document = MemoryDocument(id=document_id, scope="crew", name="facts", body={}, created_at=THEN)
+            stored = await self.store.append_memory(document, expected=None)
+            say(str(stored.revision))
+
+    async def takeovers(self, count: int) -> None:
+        """Take over the session "contested", and append until taken over: "FENCE EARLIER WRITTEN", each time.
+
+        EARLIER: turns there are as soon as it is one's own. WRITTEN: turns acknowledged to oneself; at most 20.
+        """
+        for _ in range(count):
+            opened = await self.store.open_session(self._session("contested"))
+            earlier = await self.store.get_turns("contested", limit=1 << 30)
+            written = 0
+            try:
+                while written < 20:
+                    index = opened.fence * 100 + written
+                    await self.store.append_turns([turn(index, "contested", str(opened.fence))], fence=opened.fence)
+                    written += 1
+            except TakenOverError:
+                pass
+            say(f"{opened.fence} {len(earlier)} {written}")
+
+    def _session(self, session_id: str, owner: str = "crew") -> SessionDocument:
+        return SessionDocument(id=session_id, owner=owner, created_at=THEN, updated_at=THEN)
+
+
+async def serve(url: str, name: str, read_line: Callable[[], str]) -> None:
+    async with open_store(url) as store:
+        member = Member(store, name)
         say("done")
+        while line := await trio.to_thread.run_sync(read_line):
+            command, *numbers = line.split()
+            await getattr(member, command)(*map(int, numbers))
+            say("done")
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["append", path, *session_ids]:
-            trio.run(append_for_ever, Path(path), session_ids)
-        case ["race", path, session_id, count]:
+        case ["append", url, *session_ids]:
+            trio.run(append_for_ever, url, session_ids)
+        case ["crew", url, name]:
             say("ready")
             sys.stdin.readline()
-            trio.run(race, Path(path), session_id, int(count))
+            trio.run(serve, url, name, sys.stdin.readline)
         case _:
             sys.exit(__doc__)
