@@ -4,7 +4,8 @@ refused, and so is what would cost more than it can be worth."""
 import json
 import math
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import orjson
 
@@ -55,11 +56,9 @@ def _check_depth(value: Any) -> None:
         inner: list[Any] = []
         for each in level:
             if isinstance(each, dict):
-                members: dict[str, Any] = each
-                inner.extend(members.values())
+                inner.extend(cast("dict[str, Any]", each).values())
             elif isinstance(each, list):
-                items: list[Any] = each
-                inner.extend(items)
+                inner.extend(cast("Iterable[Any]", each))
         if not inner:
             return
         level = inner

@@ -5,7 +5,7 @@ Each room of routes has a tuple of `Operation`s beside its handlers; `describe` 
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,7 +35,7 @@ class ProblemDocument(BaseModel):
     errors: list[ProblemFault] = Field(default=[], description="Every fault of a document that was refused.")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Schema:
     """A JSON schema from elsewhere than a pydantic model. Its `$defs` become components of their own."""
 
@@ -130,10 +130,8 @@ class _Schemas:
         for operation in operations:
             answers += [answer.shape for answer in operation.answers.values() if answer.shape is not None]
             bodies += [operation.body] if operation.body is not None else []
-        modes: list[tuple[type[BaseModel], Mode]] = []
-        for shapes, mode in ((answers, _ANSWERED), (bodies, _SENT)):
-            modes += [(shape, mode) for shape in dict.fromkeys(shapes) if not isinstance(shape, Schema)]
-        self._references, found = models_json_schema(modes, ref_template=REFERENCE + "{model}")
+        models = [*_models(answers, _ANSWERED), *_models(bodies, _SENT)]
+        self._references, found = models_json_schema(models, ref_template=REFERENCE + "{model}")
         self.components: dict[str, Any] = found.get("$defs", {})
         for shape in (*answers, *bodies):
             if isinstance(shape, Schema):
@@ -152,15 +150,18 @@ class _Schemas:
         return self._references[shape, mode]
 
 
+def _models(shapes: Iterable[Shape], mode: Mode) -> list[tuple[type[BaseModel], Mode]]:
+    return [(shape, mode) for shape in dict.fromkeys(shapes) if not isinstance(shape, Schema)]
+
+
 def _with_references(schema: Any) -> Any:
     """The schema with its references to definitions of its own turned into references to components."""
     if isinstance(schema, str):
         return schema.replace("#/$defs/", REFERENCE)
     if isinstance(schema, list):
-        items: list[Any] = schema
-        return [_with_references(item) for item in items]
+        return [_with_references(item) for item in cast("Iterable[Any]", schema)]
     if isinstance(schema, dict):
-        members: dict[str, Any] = schema
+        members = cast("dict[str, Any]", schema)
         return {name: _with_references(value) for name, value in members.items()}
     return schema
 
