@@ -1,4 +1,4 @@
-"""From the `--store` option to a store: `sqlite:PATH`, `memory:`, or by default a file in the user's data directory."""
+"""From the `--store` option to a store: `sqlite:PATH`, `mongodb://…`, `memory:`, or by default a file in the user's data directory."""
 
 import os
 from collections.abc import AsyncGenerator, Mapping
@@ -10,7 +10,7 @@ from engine.store.contract import Store
 from engine.store.embedded import open_embedded
 from engine.store.memory import MemoryStore
 
-USAGE = "use sqlite:PATH, memory:, or sqlite: alone for a file in your data directory"
+USAGE = "use sqlite:PATH, mongodb://HOST/DATABASE, memory:, or sqlite: alone for a file in your data directory"
 
 
 @asynccontextmanager
@@ -32,7 +32,11 @@ async def open_store(url: str = "sqlite:") -> AsyncGenerator[Store]:
             finally:
                 memory.close()
         case "mongodb" | "mongodb+srv", ":", _:
-            raise ConfigurationError(f"MongoDB is not supported by this version: {USAGE}.")
+            # Here, as whoever keeps a file need not load the client of a server.
+            from engine.store.mongo import open_mongo
+
+            async with open_mongo(url) as mongo:
+                yield mongo
         case _:  # the URL may hold a password: it is not repeated
             raise ConfigurationError(f"The store URL is not understood: {USAGE}.")
 

@@ -8,9 +8,19 @@ from pathlib import Path
 import pytest
 
 from engine.store.contract import Store
+from tests.engine.store.secantus import SHARED
 from tests.engine.store.stores import SHARED_STORES, STORES
 
 Opener = Callable[[], AbstractAsyncContextManager[Store]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_server() -> Generator[None]:
+    """Ends the server that the first test of the MongoDB store started."""
+    try:
+        yield
+    finally:
+        SHARED.stop()
 
 
 @pytest.fixture(params=STORES)

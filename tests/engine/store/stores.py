@@ -10,10 +10,12 @@ from pathlib import Path
 
 from engine.store.contract import Store
 from engine.store.locate import open_store
+from tests.engine.store.secantus import mongo_url, open_fresh_mongo
 
 STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Store]]] = {
     "memory": lambda _: open_store("memory:"),
     "embedded": lambda directory: open_store(f"sqlite:{directory}/store.db"),
+    "mongo": open_fresh_mongo,
 }
 
 
@@ -24,4 +26,5 @@ def sqlite_url(directory: Path) -> Generator[str]:
 
 SHARED_STORES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "embedded": sqlite_url,
+    "mongo": mongo_url,
 }

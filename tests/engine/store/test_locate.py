@@ -49,14 +49,6 @@ def test_the_data_directory_is_the_one_the_environment_names() -> None:
     assert default_path({"XDG_DATA_HOME": "not/absolute", "HOME": "/home/alice"}) == fallback
 
 
-@pytest.mark.parametrize("url", ["mongodb://user:secret@host/db", "mongodb+srv://user:secret@host/db"])
-async def test_mongodb_comes_later(url: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
-        async with open_store(url):
-            pass
-    assert str(refused.value) == f"MongoDB is not supported by this version: {USAGE}."
-
-
 @pytest.mark.parametrize(
     "url", ["", "store.db", "memory", "sqlite", "memory:x", "sqlite::memory:", "postgres://user:secret@host"]
 )
