@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from agents.checks import CheckedFile, Components, Fault, FilePath, check_projects
+from agents.checks import CheckedFile, Fault, FilePath, check_projects
 from agents.definitions import AnyAgent, ProjectFile, RelationalAgent, TemplatableAgent, Template
+from agents.rules import Components
 from agents.templates import apply_template
 from engine.config import RealtimeProperties
 from engine.errors import ConfigurationError

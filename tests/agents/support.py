@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from agents.checks import Components
 from agents.definitions import BasicAgent
+from agents.rules import Components
 from engine.config import PipelineConfiguration, RealtimeProperties
 from engine.interfaces import (
     Agent,

@@ -9,11 +9,12 @@ from typing import Any, cast
 import attrs
 import pytest
 
-from agents.checks import CheckedFile, Fault, check_all, installed_properties
+from agents.checks import CheckedFile, Fault, check_all
 from agents.definitions import SECRET_RULE, BasicAgent, RelationalAgent, TestAgent
 from agents.demo import PROJECT_FILE
 from agents.located import read_located
 from agents.project import check_files, load_projects
+from agents.rules import installed_properties
 from engine.errors import ConfigurationError
 from engine.interfaces import Agent
 from tests.agents.support import COMPONENTS, InternalProperties, write_project
