@@ -12,7 +12,7 @@ from engine.config import Settings
 from engine.errors import ConfigurationError
 from engine.identity.admin_key import AdminKey
 from engine.identity.authenticator import make_authenticator
-from engine.interfaces import Catalog, Environment, InteractionManager, RealtimeModel
+from engine.interfaces import ActionMapper, Catalog, ElementFilter, Environment, InteractionManager, RealtimeModel
 from engine.observation import Observer
 from engine.observe.store_meter import measured_store
 from engine.session.services import Services
@@ -60,6 +60,8 @@ async def open_services(
     models: dict[str, RealtimeModel] = {name: model() for name, model in registry.load_all("models").items()}
     managers: list[InteractionManager] = [make() for make in registry.load_all("interaction_managers").values()]
     catalog = load_catalog([Path(project) for project in projects])
+    filters: list[ElementFilter] = list(registry.load_all("filters").values())
+    action_mappers: dict[str, ActionMapper] = registry.load_all("action_mappers")
     recognizers = {name: _part("recognizers", name) for name in registry.names("recognizers")}
     settings, environment = settings or Settings(), environment or real_environment()
     observer = observer or Observer()
@@ -74,6 +76,8 @@ async def open_services(
                 models=models,
                 managers=managers,
                 recognizers=recognizers,
+                filters=filters,
+                action_mappers=action_mappers,
                 authenticator=authenticator,
                 observer=observer,
             )

@@ -19,11 +19,13 @@ import trio
 
 from engine.config import PipelineConfiguration, RealtimeProperties
 from engine.elements import (
+    Action,
     Commit,
     EmotionalState,
     Image,
     InputAudio,
     InputElement,
+    InputText,
     JsonObject,
     ModelInput,
     MultimodalInteraction,
@@ -402,7 +404,14 @@ Raises ConfigurationError with what to do when something is missing (a package, 
 
 
 ElementFilter = Callable[[InputElement, "Context"], Awaitable[InputElement | None]]
-"""Sees every input element before the model does, in order; may change it, or drop it by returning None (L10)."""
+"""Sees every input element before the model does, in order; may change it, or drop it by returning None (L10). Found by entry
+point (`souffleur.filters`)."""
+
+ActionMapper = Callable[[Action, "Context"], Awaitable[InputText | RealtimeInstruction | None]]
+"""What an action of its name means: a typed utterance, an instruction to the model, or nothing that the model should know of.
+Found by entry point: the name in `souffleur.action_mappers` is the action's (L10).
+
+Raises RemoteError when the action's parameters are not what it takes; the client is told and the session goes on."""
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------

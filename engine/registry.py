@@ -2,7 +2,8 @@
 
 Groups: `souffleur.models` (RealtimeModel classes), `souffleur.recognizers`, `souffleur.chat_models` and
 `souffleur.synthesizers` (part factories), `souffleur.interaction_managers` (InteractionManager classes), `souffleur.projects`
-(project loaders), `souffleur.tools` (typed functions).
+(project loaders), `souffleur.tools` (typed functions), `souffleur.filters` and `souffleur.action_mappers` (what a client sends, on
+its way to the model).
 A component is imported when it is first asked for, so that what is not used costs nothing.
 """
 

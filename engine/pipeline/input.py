@@ -22,12 +22,13 @@ from engine.elements import (
     InputText,
     OutError,
     Playback,
+    RealtimeInstruction,
     Sensory,
     Transcript,
     UserSpeech,
 )
 from engine.errors import ErrorCode, RemoteError, Whose
-from engine.interfaces import Context, ElementFilter, RecognizerInput, SessionInput
+from engine.interfaces import ActionMapper, Context, ElementFilter, RecognizerInput, SessionInput
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
 from engine.protocol.audio import SampleCarry, mulaw_decode
@@ -41,6 +42,8 @@ INTRO = "intro"
 RATING = "rating"
 LOCALE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 MAX_LOCALES = 20
+ACTION_SECONDS = 5.0
+"""The longest an action may take to be understood: so long the client's further input waits."""
 AUTHORIZATION_SECONDS = 5.0
 """The longest new credentials may take to be checked: so long the client's further input waits."""
 KEPT_IMAGES = 4
@@ -71,6 +74,7 @@ class SessionInputs:
     deaf: str = ""
     """Why audio cannot be taken in; empty when it can."""
     filters: Sequence[ElementFilter] = ()
+    action_mappers: Mapping[str, ActionMapper] = attrs.field(factory=dict[str, ActionMapper])
     _carry: SampleCarry = attrs.field(factory=SampleCarry, init=False)
     _resampler: Resampler = attrs.field(init=False)
     _told_deaf: bool = attrs.field(default=False, init=False)
@@ -206,8 +210,31 @@ class SessionInputs:
             await self.model_inputs.send(Action(name, parameters))
         elif name == RATING:
             self._rate(parameters)
+        elif name in self.action_mappers:
+            await self._map_action(Action(name, parameters))
         else:
             self._refuse(ErrorCode.UNKNOWN_ACTION, f"There is no action #{name[:40]}; it was not passed on.")
+
+    async def _map_action(self, action: Action) -> None:
+        try:
+            with trio.move_on_after(ACTION_SECONDS) as limit:
+                meaning = await self.action_mappers[action.name](action, self.context)
+                match meaning:
+                    case InputText(text):
+                        await self._take_text(text)
+                    case RealtimeInstruction():
+                        await self.turns.steer(meaning)
+                    case None:
+                        pass
+        except RemoteError as error:
+            self._refuse(error.code, error.message)
+            return
+        except Exception:
+            logger.exception("the action #%s failed", action.name)
+            self._refuse(ErrorCode.INTERNAL, f"The action #{action.name} failed.")
+            return
+        if limit.cancelled_caught:
+            self._refuse(ErrorCode.INTERNAL, f"The action #{action.name} took too long.")
 
     async def _speak_up(self, text: str, provider: str) -> None:
         interim = Transcript(INTERIM_TEXT, is_interim=True, is_synthetic=True, provider=TYPED)

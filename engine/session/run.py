@@ -385,6 +385,7 @@ class Conversation:
             save_rating=partial(self._rate, nursery),
             authorize=self._authorize,
             filters=self.services.filters,
+            action_mappers=self.services.action_mappers,
         )
         nursery.start_soon(self._run_input, inputs, take, audio, name="input")
 

@@ -5,7 +5,15 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from engine.config import Settings
-from engine.interfaces import Catalog, ElementFilter, Environment, InteractionManager, PartFactory, RealtimeModel
+from engine.interfaces import (
+    ActionMapper,
+    Catalog,
+    ElementFilter,
+    Environment,
+    InteractionManager,
+    PartFactory,
+    RealtimeModel,
+)
 from engine.observation import Observer
 from engine.principal import Authenticator, NobodyKnown
 from engine.protocol.admission import Admission
@@ -33,6 +41,8 @@ class Services:
     """The engine's own recognition, by the name in `sttProvider` (M3)."""
     filters: Sequence[ElementFilter] = ()
     """Seen by every input element, in this order (L10)."""
+    action_mappers: Mapping[str, ActionMapper] = attrs.field(factory=dict[str, ActionMapper])
+    """By the name of the action, beside the built-in ones."""
     authenticator: Authenticator = attrs.field(factory=NobodyKnown)
     observer: Observer = attrs.field(factory=Observer)
     live: LiveSessions = attrs.field(factory=LiveSessions)

@@ -7,7 +7,7 @@ async with open_stage() as stage:
 """
 
 import itertools
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -20,6 +20,7 @@ import trio.testing
 from engine.config import PipelineConfiguration, RealtimeProperties, Settings
 from engine.elements import JsonObject, OutEvaluation
 from engine.interfaces import (
+    ActionMapper,
     Agent,
     Context,
     ElementFilter,
@@ -212,6 +213,7 @@ def scripted_services(
     store: Store | None = None,
     environment: Environment | None = None,
     filters: Sequence[ElementFilter] = (),
+    action_mappers: Mapping[str, ActionMapper] | None = None,
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
@@ -228,6 +230,7 @@ def scripted_services(
         managers=managers,
         recognizers={"Scripted": lambda _: recognizer},
         filters=filters,
+        action_mappers=action_mappers or {},
         authenticator=authenticator or NobodyKnown(),
         live=LiveSessions() if live is None else live,
     )
@@ -246,6 +249,7 @@ async def open_stage(
     store: Store | None = None,
     environment: Environment | None = None,
     filters: Sequence[ElementFilter] = (),
+    action_mappers: Mapping[str, ActionMapper] | None = None,
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
@@ -271,6 +275,7 @@ async def open_stage(
         store=store,
         environment=environment,
         filters=filters,
+        action_mappers=action_mappers,
         authenticator=authenticator,
         access=access,
         live=live,
