@@ -3,7 +3,9 @@
 The engine tells facts and knows nothing of what is made of them. Times are `trio.current_time()`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import StrEnum
 
 import attrs
@@ -118,3 +120,45 @@ class Observers(Observer):
     def store_took(self, operation: str, seconds: float, *, ok: bool) -> None:
         for each in self.of:
             each.store_took(operation, seconds, ok=ok)
+
+
+# --- whose task this is
+
+
+def no_turn() -> str:
+    """The turn's id where there is none."""
+    return ""
+
+
+@attrs.define(eq=False)
+class BoundSession:
+    """The session a task works for, for whoever has to name it: a line of the log, most of all."""
+
+    session_id: str
+    read_turn_id: Callable[[], str] = no_turn
+    """Asked when a turn has to be named, so that nothing is done when a turn begins."""
+
+    @property
+    def turn_id(self) -> str:
+        return self.read_turn_id()
+
+
+_bound: ContextVar[BoundSession | None] = ContextVar("souffleur_session", default=None)
+
+
+@contextmanager
+def bind_session(session_id: str) -> Generator[BoundSession]:
+    """This task works for a session, and so does every task and thread that is started in this context, wherever it runs: Trio
+    starts a task with the context of whoever calls `start_soon`, not of the nursery's owner."""
+    bound = BoundSession(session_id)
+    token = _bound.set(bound)
+    try:
+        yield bound
+    finally:
+        _bound.reset(token)
+        bound.read_turn_id = no_turn  # a task that outlives the session keeps nothing of it alive
+
+
+def bound_session() -> BoundSession | None:
+    """The session this task works for."""
+    return _bound.get()
