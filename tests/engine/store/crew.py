@@ -7,6 +7,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +22,13 @@ class Crew:
     """Members by name. Made by `open_crew`."""
 
     members: dict[str, "subprocess.Popen[str]"]
+
+    def rounds(self, command: str, count: int) -> list[list[list[int]]]:
+        """Have every member do it at once, and again; gives for each round what each of them said, in numbers."""
+        return [
+            [[int(word) for words in lines for word in words] for lines in self.all(f"{command} {number}").values()]
+            for number in range(count)
+        ]
 
     def all(self, command: str) -> dict[str, list[list[str]]]:
         """Have every member do it at once; gives the words of each line each of them said."""
@@ -61,7 +69,7 @@ def open_crew(url: str, size: int) -> Generator[Crew]:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
         crew = Crew(members)
-        crew.all("open")
+        crew.all("open 0")
         yield crew
         for process in members.values():
             assert process.stdin is not None
@@ -69,16 +77,18 @@ def open_crew(url: str, size: int) -> Generator[Crew]:
         assert [process.wait(timeout=30) for process in members.values()] == [0] * size
 
 
-def race_for_leases(crew: Crew, first: int, count: int) -> dict[str, int]:
-    """Have everybody ask for the same leases; gives how many each has got.
+def race(crew: Crew, command: str, count: int) -> list[str]:
+    """Have everybody contend for one thing after the other, each time at once; gives the winner of each.
 
     Raises:
-        AssertionError: one of them has two holders, or none.
+        AssertionError: one of them has two winners, or none.
     """
-    said = crew.all(f"leases {first} {count}")
-    won = sorted(int(number) for lines in said.values() for number, _ in lines)
-    assert won == list(range(first, first + count))
-    return {name: len(lines) for name, lines in said.items()}
+    winners: list[str] = []
+    for number in range(count):
+        said = crew.all(f"{command} {number}")
+        (winner,) = (name for name, lines in said.items() if lines == [["won"]])
+        winners.append(winner)
+    return winners
 
 
 if __name__ == "__main__":
@@ -91,5 +101,5 @@ if __name__ == "__main__":
         tempfile.TemporaryDirectory() as directory,
         open_crew(options.store or f"sqlite:{directory}/store.db", options.processes) as opened,
     ):
-        winners = race_for_leases(opened, 0, options.leases)
-    sys.stdout.write(f"{options.leases} leases, {sum(winners.values())} winners: {winners}\n")
+        winners = race(opened, "lease", options.leases)
+    sys.stdout.write(f"{options.leases} leases, {len(winners)} winners: {dict(Counter(winners))}\n")

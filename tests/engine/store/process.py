@@ -56,12 +56,12 @@ async def append(store: Store, session_id: str) -> None:
 
 @attrs.frozen
 class Member:
-    """Its methods are the commands: each is called with numbers, and says what came of it."""
+    """Its methods are the commands: each is called with a number, and says what came of it."""
 
     store: Store
     name: str
 
-    async def own(self) -> None:
+    async def own(self, _: int) -> None:
         """Open the session "owned" as its owner: "won" or "refused"."""
         try:
             await self.store.open_session(self._session("owned", owner=self.name))
@@ -74,53 +74,46 @@ class Member:
         for index in range(count):
             await self.store.append_turns([turn(index, self.name, "hello")], fence=0)
 
-    async def leases(self, first: int, count: int) -> None:
-        """Ask for one lease after the other: the number and the fence of each that one has got."""
-        for number in range(first, first + count):
-            lease = await self.store.acquire_lease(f"lease {number}", self.name, now=THEN, seconds=60)
-            if lease is not None:
-                say(f"{number} {lease.fence}")
+    async def lease(self, number: int) -> None:
+        """Ask for a lease that everybody asks for: "won", or nothing."""
+        if await self.store.acquire_lease(f"lease {number}", self.name, now=THEN, seconds=60) is not None:
+            say("won")
 
-    async def expiring(self, count: int) -> None:
-        """Ask for one lease again and again, each time when it has just expired: the round and the fence one has got."""
-        for number in range(count):
-            now = THEN + timedelta(seconds=60 * number)
-            lease = await self.store.acquire_lease("expiring", f"{self.name} {number}", now=now, seconds=60)
-            if lease is not None:
-                say(f"{number} {lease.fence}")
+    async def expiring(self, number: int) -> None:
+        """Ask for one lease that everybody asks for again and again, each time when it has just expired: its fence."""
+        now = THEN + timedelta(seconds=60 * number)
+        lease = await self.store.acquire_lease("expiring", f"{self.name} {number}", now=now, seconds=60)
+        if lease is not None:
+            say(str(lease.fence))
 
-    async def opens(self, count: int) -> None:
-        """Open the session "opened": the fence of each time."""
-        for _ in range(count):
-            opened = await self.store.open_session(self._session("opened"))
-            say(str(opened.fence))
+    async def opening(self, _: int) -> None:
+        """Open a session that everybody opens: its fence."""
+        opened = await self.store.open_session(self._session("opened"))
+        say(str(opened.fence))
 
-    async def keys(self, count: int) -> None:
-        """Use the same keys as everybody: the number of each that one was the first to use."""
-        for number in range(count):
-            if await self.store.use_once(f"key {number}", now=THEN, expires_at=THEN + timedelta(days=1)):
-                say(str(number))
+    async def key(self, number: int) -> None:
+        """Use a key that everybody uses: "won" when one was the first."""
+        if await self.store.use_once(f"key {number}", now=THEN, expires_at=THEN + timedelta(days=1)):
+            say("won")
 
-    async def counter(self, count: int) -> None:
+    async def counter(self, _: int) -> None:
         """Add one to a number that everybody adds to, trying again when somebody else did."""
-        for _ in range(count):
-            while True:
-                found = await self.store.get_resource(ResourceKind.AGENT, "counter")
-                body = {"count": found.body["count"] + 1 if found else 1}
-                new = Resource(kind=ResourceKind.AGENT, id="counter", body=body, created_at=THEN, updated_at=THEN)
-                try:
-                    await self.store.put_resource(new, expected=found.version if found else 0)
-                except ConflictError:
-                    continue
-                break
+        while True:
+            found = await self.store.get_resource(ResourceKind.AGENT, "counter")
+            body = {"count": found.body["count"] + 1 if found else 1}
+            new = Resource(kind=ResourceKind.AGENT, id="counter", body=body, created_at=THEN, updated_at=THEN)
+            try:
+                await self.store.put_resource(new, expected=found.version if found else 0)
+            except ConflictError:
+                continue
+            return
 
-    async def memories(self, count: int) -> None:
-        """Append revisions to what everybody remembers: the number of each."""
-        for number in range(count):
-            document_id = f"{self.name} {number}"
-            document = MemoryDocument(id=document_id, scope="crew", name="facts", body={}, created_at=THEN)
-            stored = await self.store.append_memory(document, expected=None)
-            say(str(stored.revision))
+    async def memory(self, number: int) -> None:
+        """Append a revision to what everybody remembers: its number."""
+        document_id = f"{self.name} {number}"
+        document = MemoryDocument(id=document_id, scope="crew", name="facts", body={}, created_at=THEN)
+        stored = await self.store.append_memory(document, expected=None)
+        say(str(stored.revision))
 
     async def takeovers(self, count: int) -> None:
         """Take over the session "contested", and append until taken over: "FENCE EARLIER WRITTEN", each time.
@@ -149,8 +142,8 @@ async def serve(url: str, name: str, read_line: Callable[[], str]) -> None:
         member = Member(store, name)
         say("done")
         while line := await trio.to_thread.run_sync(read_line):
-            command, *numbers = line.split()
-            await getattr(member, command)(*map(int, numbers))
+            command, number = line.split()
+            await getattr(member, command)(int(number))
             say("done")
 
 

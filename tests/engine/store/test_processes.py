@@ -10,7 +10,7 @@ import trio
 from engine.store.contract import Store
 from engine.store.documents import ResourceKind, TurnDocument
 from engine.store.locate import open_store
-from tests.engine.store.crew import Crew, open_crew, race_for_leases
+from tests.engine.store.crew import Crew, open_crew, race
 from tests.engine.store.kill_rounds import MOST, check_integrity, run_rounds
 from tests.engine.store.stores import SHARED_STORES
 
@@ -48,11 +48,6 @@ def turns(url: str, session_id: str) -> list[TurnDocument]:
     return look(url, lambda store: store.get_turns(session_id, limit=10_000))
 
 
-def numbers(said: dict[str, list[list[str]]]) -> list[int]:
-    """The first word of every line, in order."""
-    return sorted(int(words[0]) for words in chain.from_iterable(said.values()))
-
-
 def test_nothing_acknowledged_is_lost_when_the_process_is_killed(shared_url: str) -> None:
     # Of a file's writing a killed process is part, and has to be met anywhere in it; of a server's it is not.
     most = MOST if shared_url.startswith("sqlite:") else MOST // 10
@@ -60,7 +55,7 @@ def test_nothing_acknowledged_is_lost_when_the_process_is_killed(shared_url: str
 
 
 def test_of_owners_one_has_the_session(crew: Crew, url: str) -> None:
-    said = crew.all("own")
+    said = crew.all("own 0")
     (winner,) = (name for name, lines in said.items() if lines == [["won"]])
     assert [lines for name, lines in said.items() if name != winner] == [[["refused"]]] * (PROCESSES - 1)
     owned = look(url, lambda store: store.get_session("owned"))
@@ -75,43 +70,39 @@ def test_no_turn_is_lost_beside_other_processes(crew: Crew, url: str) -> None:
 
 
 def test_each_lease_has_one_holder(crew: Crew) -> None:
-    winners = race_for_leases(crew, 0, 30)
-    assert sum(winners.values()) == 30
-    for name, count in winners.items():  # asked again, each has its own and nobody else's
-        assert len(crew.all("leases 0 30")[name]) == count
+    winners = race(crew, "lease", 30)
+    assert race(crew, "lease", 30) == winners  # asked again, each has its own and nobody else's
 
 
 def test_a_lease_that_expires_has_one_holder_each_time(crew: Crew) -> None:
-    """Members who are behind ask at a time when a later round has begun, and get nothing."""
-    said = crew.all("expiring 30")
-    rounds = sorted((int(number), int(fence)) for number, fence in chain.from_iterable(said.values()))
-    assert [number for number, _ in rounds] == list(range(30))
-    fences = [fence for _, fence in rounds]
+    fences: list[int] = []
+    for said in crew.rounds("expiring", 30):
+        (fence,) = chain.from_iterable(said)
+        fences.append(fence)
     assert fences == sorted(set(fences))
 
 
 def test_each_opening_has_a_fence_of_its_own(crew: Crew) -> None:
-    said = crew.all("opens 20")
-    assert numbers(said) == list(range(1, 20 * PROCESSES + 1))
-    for lines in said.values():
-        own = [int(fence) for (fence,) in lines]
-        assert own == sorted(own)
+    for number, said in enumerate(crew.rounds("opening", 20)):
+        assert sorted(chain.from_iterable(said)) == [number * PROCESSES + first for first in range(1, PROCESSES + 1)]
 
 
 def test_a_key_is_used_once(crew: Crew) -> None:
-    assert numbers(crew.all("keys 30")) == list(range(30))
+    race(crew, "key", 30)
+    assert crew.all("key 0") == {name: [] for name in crew.members}
 
 
 def test_no_write_is_lost_by_those_who_try_again(crew: Crew, url: str) -> None:
-    crew.all("counter 20")
+    crew.rounds("counter", 20)
     found = look(url, lambda store: store.get_resource(ResourceKind.AGENT, "counter"))
     assert found is not None
     assert (found.body["count"], found.version) == (20 * PROCESSES, 20 * PROCESSES)
 
 
 def test_each_revision_is_somebodys(crew: Crew, url: str) -> None:
+    said = crew.rounds("memory", 20)
     revisions = list(range(1, 20 * PROCESSES + 1))
-    assert numbers(crew.all("memories 20")) == revisions
+    assert sorted(chain.from_iterable(chain.from_iterable(said))) == revisions
     found = look(url, lambda store: store.get_memory_revisions("crew", "facts", limit=100))
     assert [document.revision for document in found] == revisions[::-1]
 
