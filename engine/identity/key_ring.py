@@ -33,13 +33,14 @@ async def open_key_ring(place: str) -> AsyncGenerator["KeyRing"]:
     Raises:
         ConfigurationError: the file is not as it has to be, or the URL is one keys must not come from.
     """
-    async with open_source(place) as fetch, trio.open_nursery() as nursery:
+    async with open_source(place) as fetch:
         ring = KeyRing(fetch)
         if "://" not in place:
             await ring.load()
-        nursery.start_soon(ring.run, name="token keys")
-        yield ring
-        nursery.cancel_scope.cancel(reason="nobody asks for keys any more")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ring.run, name="token keys")
+            yield ring
+            nursery.cancel_scope.cancel(reason="nobody asks for keys any more")
 
 
 @attrs.define(eq=False)
@@ -93,7 +94,7 @@ class KeyRing:
             with trio.move_on_after(MAX_AGE_SECONDS):
                 await self._wanted.wait()
             self._wanted = trio.Event()
-            fetched = self._fetched = self._fetched or trio.Event()
+            fetched = self._fetched = trio.Event() if self._fetched is None else self._fetched
             await self._refresh()
             self._fetched = None
             fetched.set()

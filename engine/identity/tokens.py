@@ -84,7 +84,7 @@ def read_header(token: str) -> TokenHeader:
     if "crit" in header:  # RFC 7515: what is critical and not understood has to be refused; we understand none of it
         raise UnauthorizedError("The token asks for an extension that is not known here.")
     algorithm, key_id = header.get("alg"), header.get("kid")
-    if algorithm != SHARED and algorithm not in PUBLIC:
+    if not isinstance(algorithm, str) or (algorithm != SHARED and algorithm not in PUBLIC):
         raise UnauthorizedError("The token's algorithm is not accepted.")
     return TokenHeader(algorithm, key_id if isinstance(key_id, str) else None)
 

@@ -45,7 +45,7 @@ class Users:
 
     accounts: dict[str, UserAccount] = attrs.field(factory=dict[str, UserAccount])
     is_down: bool = False
-    asked: list[str] = attrs.field(factory=list[str])
+    asked: list[str] = attrs.field(factory=list[str], repr=False)
 
     def add(self, name: str, password: str = "", **fields: Any) -> None:
         password_hash = CHEAP.hash(password) if password else ""
