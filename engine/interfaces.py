@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Protocol
 
 import attrs
 import trio
+from pydantic import Field
 
-from engine.config import PipelineConfiguration, RealtimeProperties
+from engine.config import CamelModel, PipelineConfiguration, RealtimeProperties
 from engine.elements import (
     Action,
     Commit,
@@ -39,7 +40,7 @@ from engine.elements import (
 )
 from engine.observation import Observer
 from engine.principal import Principal, ProjectAccess, UserAccount
-from engine.store.documents import LogKind, SessionDocument
+from engine.store.documents import LogKind, ResourceKind, SessionDocument
 
 logger = logging.getLogger(__name__)
 
@@ -603,3 +604,93 @@ class Catalog(Protocol):
     async def project(self, ref: str) -> ProjectAccess | None: ...
 
     async def user(self, name: str) -> UserAccount | None: ...
+
+
+# --- documents that are managed ----------------------------------------------------------------------------------------
+
+
+class TemplateRevisions(CamelModel):
+    """The body of a template's resource. Its revisions are resources of their own, which are never changed."""
+
+    ref: str
+    project: str
+    published: int | None = None
+    """Number of the revision that agents are made from unless they name one."""
+    revisions: list[str] = Field(default_factory=list[str])
+    """Ids of the resources; the first is that of revision 1."""
+
+
+@attrs.frozen
+class DocumentFault:
+    """Something wrong in a document. `pointer` is a JSON pointer (RFC 6901) into it."""
+
+    pointer: str
+    message: str
+
+
+class InvalidDocumentError(Exception):
+    """A document that cannot be taken."""
+
+    def __init__(self, faults: Sequence[DocumentFault]) -> None:
+        super().__init__(f"{len(faults)} faults")
+        self.faults = faults
+
+
+@attrs.frozen
+class FileDocument:
+    """A document of a project file: it is changed there, and only read elsewhere."""
+
+    body: JsonObject
+    file: str
+
+
+class ManagedDocuments(Protocol):
+    """What the management API has to know of documents. Their bodies have the names of the project file, and `project`."""
+
+    def in_files(self, kind: ResourceKind) -> Mapping[str, FileDocument]:
+        """By id, sorted. That of a template's revision is "REF/NUMBER"; the body of a template is its newest revision's."""
+        ...
+
+    def schema(self, kind: ResourceKind, *, sent: bool) -> JsonObject:
+        """The JSON schema of documents that are sent in, which are trusted less than files, or of those that are shown."""
+        ...
+
+    def complete(self, kind: ResourceKind, body: JsonObject) -> JsonObject:
+        """As it is shown: with the defaults of what it leaves out, and without what nobody may see."""
+        ...
+
+    async def check(
+        self,
+        kind: ResourceKind,
+        body: JsonObject,
+        *,
+        stored: JsonObject | None = None,
+        projects: frozenset[str] | None = None,
+    ) -> None:
+        """Whether a document may be stored in the place of `stored`. `projects` are those its sender owns; None for an admin.
+
+        Raises:
+            InvalidDocumentError: it may not; with everything that is wrong.
+            StoreError: what it refers to cannot be looked up now.
+        """
+        ...
+
+    async def uses(self, kind: ResourceKind, document_id: str) -> Sequence[str]:
+        """What refers to a document, some of it, in words such as "agent barista".
+
+        Raises:
+            StoreError: it cannot be found out now.
+        """
+        ...
+
+    async def projects(self) -> Sequence[ProjectAccess]:
+        """Every project there is.
+
+        Raises:
+            StoreError: it cannot be found out now.
+        """
+        ...
+
+    def changed(self, kind: ResourceKind, document_id: str) -> None:
+        """A document was written or deleted: what is remembered of it is forgotten."""
+        ...

@@ -49,3 +49,5 @@ class Services:
     """The sessions that run in this process."""
     admission: Admission = attrs.field(default=attrs.Factory(_open_door, takes_self=True))
     """Who may open a connection or a session in this process."""
+    documents: ManagedDocuments | None = None
+    """What there is to manage; None: nothing is managed over HTTP."""
