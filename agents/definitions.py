@@ -10,7 +10,10 @@ The three kinds of agent are told apart by `type`. All parse and validate comple
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
+import attrs
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from engine.config import CamelModel, Gender
 
@@ -18,16 +21,26 @@ LOW_IMPACT_BELOW = 0.33
 MEDIUM_IMPACT_BELOW = 0.66
 
 
-def _like(pattern: str, rule: str) -> AfterValidator:
-    """Text that matches the whole pattern. pydantic's own error would show the pattern, which says little to an operator."""
-    compiled = re.compile(pattern)
+@attrs.frozen
+class Like:
+    """Text that matches the whole pattern. pydantic's own error would show the pattern, which says little to an operator; its
+    own description of the field holds it."""
 
-    def check(value: str) -> str:
-        if compiled.fullmatch(value) is None:
-            raise ValueError(rule)
+    pattern: str
+    rule: str
+    described: str = ""
+    """The pattern for the description, when it may be simpler there."""
+
+    def check(self, value: str) -> str:
+        if re.fullmatch(self.pattern, value) is None:
+            raise ValueError(self.rule)
         return value
 
-    return AfterValidator(check)
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": self.described or f"^({self.pattern})$"}
 
 
 SECRET_PATTERN = r"env:[A-Za-z_][A-Za-z0-9_]*|file:\S(.*\S)?"
@@ -37,16 +50,16 @@ KEY_PATTERN = rf"{SECRET_PATTERN}|none"
 KEY_RULE = "must be a reference, env:NAME or file:PATH (none for an endpoint without keys), never the key itself"
 
 Ref = Annotated[
-    str, _like(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}", "may hold only letters, digits and . _ ~ -, at most 128")
+    str, Like(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}", "may hold only letters, digits and . _ ~ -, at most 128")
 ]
 """Part of pipeline keys and paths, so only what a URL holds unescaped."""
-NonBlank = Annotated[str, _like(r"(?s).*\S.*", "must not be blank")]
-Locale = Annotated[str, _like(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", "must be a locale such as en or cs-CZ")]
-HttpUrl = Annotated[str, _like(r"https?://\S+", "must be an http or https URL")]
-SecretReference = Annotated[str, _like(SECRET_PATTERN, SECRET_RULE)]
-KeyReference = Annotated[str, _like(KEY_PATTERN, KEY_RULE)]
-ToolReference = Annotated[str, _like(TOOL_PATTERN, "must be module:function, or the name of an installed tool")]
-VariableName = Annotated[str, _like(r"[^{}\s]([^{}]*[^{}\s])?", "must not be blank nor hold braces")]
+NonBlank = Annotated[str, Like(r"[\s\S]*\S[\s\S]*", "must not be blank", described=r"\S")]
+Locale = Annotated[str, Like(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", "must be a locale such as en or cs-CZ")]
+HttpUrl = Annotated[str, Like(r"https?://\S+", "must be an http or https URL")]
+SecretReference = Annotated[str, Like(SECRET_PATTERN, SECRET_RULE)]
+KeyReference = Annotated[str, Like(KEY_PATTERN, KEY_RULE)]
+ToolReference = Annotated[str, Like(TOOL_PATTERN, "must be module:function, or the name of an installed tool")]
+VariableName = Annotated[str, Like(r"[^{}\s]([^{}]*[^{}\s])?", "must not be blank nor hold braces")]
 Text = str | None
 
 
