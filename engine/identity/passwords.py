@@ -28,7 +28,8 @@ that an operator may have others."""
 NOBODYS = "$argon2id$v=19$m={},t={},p={}${}${}".format(
     HASHER.memory_cost, HASHER.time_cost, HASHER.parallelism, "A" * 22, "A" * 43
 )
-"""No password's hash, which costs as much as a real one: what an unknown user's password is checked against."""
+"""No password's hash, which costs as much as one that is made here: what an unknown user's password is checked against. An
+operator who makes hashes elsewhere, with other costs, lets the time tell which users there are."""
 
 
 def hash_password(text: str) -> str:
