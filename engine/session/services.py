@@ -11,6 +11,7 @@ from engine.interfaces import (
     ElementFilter,
     Environment,
     InteractionManager,
+    ManagedDocuments,
     PartFactory,
     RealtimeModel,
 )
