@@ -135,7 +135,7 @@ async def make_context(
     """
     try:
         agent, project_ref, properties = await resolve(configuration, services)
-        await authorize(principal, project_ref, services)
+        await authorize(principal, project_ref, services, missing=no_such(configuration))
     except StoreError as exc:
         message = "The agent could not be looked up; try again later."
         raise RemoteError(ErrorCode.INTERNAL, message, whose=Whose.SERVER) from exc
@@ -166,7 +166,15 @@ async def make_context(
     )
 
 
-async def authorize(principal: Principal, project_ref: str, services: Services) -> None:
+def no_such(configuration: PipelineConfiguration) -> str:
+    """The sentence for what is not there, or not for this one: nobody can tell which."""
+    setup, reference = split_key(configuration.key)
+    if setup == AGENT_SETUP:
+        return f"There is no agent {reference[:80]!r}."
+    return f"There is no realtime configuration {configuration.realtime_configuration_id[:80]!r}."
+
+
+async def authorize(principal: Principal, project_ref: str, services: Services, *, missing: str) -> None:
     """Whether this one may talk in that project, and whether the project has minutes left. Before anything is opened.
 
     Raises:
@@ -174,7 +182,7 @@ async def authorize(principal: Principal, project_ref: str, services: Services) 
         StoreError: it cannot be found out now.
     """
     access = await services.catalog.project(project_ref)
-    may_talk(principal, access)
+    may_talk(principal, access, missing=missing)
     if access is not None and access.minutes_per_month is not None:
         now = services.environment.wall_clock()
         month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
@@ -259,7 +267,7 @@ async def resolve(
     if setup == AGENT_SETUP:
         found = await services.catalog.agent(reference)
         if found is None:
-            raise NotFoundError(f"There is no agent {reference[:80]!r}.")
+            raise NotFoundError(no_such(configuration))
         agent, project_ref = found
         configured = await services.catalog.realtime_configuration(agent.realtime_configuration_id)
         if configured is None:
@@ -270,7 +278,7 @@ async def resolve(
         raise NotFoundError(f"The setup {setup!r} needs a realtimeConfigurationId.")
     configured = await services.catalog.realtime_configuration(configuration_id)
     if configured is None:
-        raise NotFoundError(f"There is no realtime configuration {configuration_id[:80]!r}.")
+        raise NotFoundError(no_such(configuration))
     return None, configured[1], configured[0]
 
 

@@ -355,6 +355,18 @@ async def test_a_private_project_is_not_there_for_strangers(autojump_clock: Mock
         assert stage.manager.contexts == []
 
 
+async def test_a_private_agent_cannot_be_told_from_one_that_does_not_exist(autojump_clock: MockClock) -> None:
+    heard: list[list[OutError]] = []
+    private = ProjectAccess("test", is_public=False)
+    for access, key in ((private, "agent:tester"), (private, "agent:nobody")):
+        async with open_stage(access=access, key=key) as stage:
+            await stage.over.wait()
+            heard.append([element for element in stage.client.elements if isinstance(element, OutError)])
+    assert [[(e.code, e.message.replace("nobody", "tester")) for e in each] for each in heard] == [
+        [(ErrorCode.NOT_FOUND, "There is no agent 'tester'.")]
+    ] * 2
+
+
 async def test_a_project_without_minutes_opens_nothing(autojump_clock: MockClock) -> None:
     store = FaultyStore()
     limited = ProjectAccess("test", is_public=True, minutes_per_month=1)
