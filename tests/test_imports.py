@@ -17,6 +17,7 @@ BASE = (
     "engine.observation",
     "engine.secrets",
     "engine.llm_log",
+    "engine.recording",
     "engine.store.documents",
     "engine.store.contract",
 )
@@ -38,6 +39,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engine.observation",
         "engine.store.documents",
     ),
+    "engine.recording": (),
     "engine.llm_log": ("engine.elements", "engine.errors", "engine.interfaces", "engine.store.documents"),
     "engine.registry": ("engine.errors",),
     "engine.protocol": (*BASE, "engine.protocol"),
