@@ -38,6 +38,7 @@ from engine.interfaces import (
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
+from engine.observation import Observer
 from engine.pipeline.line import open_line
 from engine.principal import Authenticator, NobodyKnown, Principal, ProjectAccess, UserAccount
 from engine.session.live import LiveSessions
@@ -217,6 +218,7 @@ def scripted_services(
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
+    observer: Observer | None = None,
 ) -> Services:
     """The services of a process that has one agent and speaks with a scripted model."""
     stt = "Scripted" if recognizer is not None else "None"
@@ -233,6 +235,7 @@ def scripted_services(
         action_mappers=action_mappers or {},
         authenticator=authenticator or NobodyKnown(),
         live=LiveSessions() if live is None else live,
+        observer=observer or Observer(),
     )
 
 
@@ -253,6 +256,7 @@ async def open_stage(
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
+    observer: Observer | None = None,
     watch: bool = False,
     principal: Principal = TESTER,
     seconds_per_element: float = 0.0,
@@ -279,6 +283,7 @@ async def open_stage(
         authenticator=authenticator,
         access=access,
         live=live,
+        observer=observer,
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
     wishes = PipelineConfiguration(**(fields | configuration))
