@@ -169,6 +169,10 @@ class Settings(BaseSettings):
     """Sessions a process admits; more get 503 or 1013."""
     max_lateness_seconds: Positive = 0.1
     """How late the loop may serve those inside before nobody else is let in: five frames of audio, about what players hold back."""
+    http_turn_seconds: Positive = 120.0
+    """The longest a turn over HTTP may take, from its call to its end; proxies commonly give up on a request not much later."""
+    http_body_seconds: Positive = 30.0
+    """The longest a client may take to send the body of a call to a pipeline: 1 MiB at 280 kbit/s."""
     drain_seconds: Positive = 15.0
     """How long conversations may go on when the server is asked to stop. What follows takes 14 s at most (the clean-up, and two
     waits for the client), and both fit into the 30 s that orchestrators commonly give."""

@@ -16,12 +16,14 @@ from engine.errors import ErrorCode, RemoteError
 from engine.pipeline.line import open_line
 from engine.protocol.admission import RETRY_AFTER_SECONDS, NoPlaceError
 from engine.protocol.parameters import parse_configuration
+from engine.session.chat_event import run_chat_event
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
 from engine.transport.auth import busy, identify, offered_token, refusal
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
+from engine.transport.pipeline_http import PipelineDoors, RunTurn, TakeChatEvent, call_of, run_turn
 from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ def create_app(
     services: Services,
     *,
     run: RunConnection = run_connection,
+    turn: RunTurn = run_turn,
+    chat_event: TakeChatEvent = run_chat_event,
     readiness: Readiness | None = None,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
@@ -44,7 +48,7 @@ def create_app(
     """
     http = cast("AsgiApp", create_http_app(services, readiness))  # its types for the same dicts are narrower
     guard = Guard({host.lower() for host in allowed_hosts}, {origin.lower() for origin in allowed_origins})
-    return App(services, run, http, guard)
+    return App(services, run, PipelineDoors(services, turn, chat_event), http, guard)
 
 
 @attrs.define(eq=False)
@@ -53,6 +57,7 @@ class App:
 
     services: Services
     run: RunConnection
+    pipelines: PipelineDoors
     http: AsgiApp
     guard: Guard
 
@@ -70,11 +75,13 @@ class App:
             await refuse(scope, send, problem)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
+        elif (call := call_of(_raw_path(scope))) is not None:
+            await self.pipelines(call, scope, receive, send)
         else:
             await self.http(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = pipeline_key(scope.get("raw_path") or scope["path"].encode())
+        key = pipeline_key(_raw_path(scope))
         if key is None:
             await refuse(scope, send, Problem(404, "There is no WebSocket at this path."))
             return
@@ -115,6 +122,11 @@ async def _lifespan(receive: Receive, send: Send) -> None:
         await send({"type": f"{event['type']}.complete"})
         if event["type"] == "lifespan.shutdown":
             return
+
+
+def _raw_path(scope: Scope) -> bytes:
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw_path
 
 
 def pipeline_key(raw_path: bytes) -> str | None:
