@@ -19,6 +19,7 @@ from engine.transport.answers import RefusedError, inline, json_response, proble
 from engine.transport.asgi import Problem
 from engine.transport.openapi import Answer, Operation, Parameter, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
+from engine.transport.pipeline_http import OPERATIONS as PIPELINE_OPERATIONS
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ def create_http_app(services: Services, readiness: Readiness | None) -> QuartTri
     app.add_url_rule("/api/agents", "agents", partial(_agents, services))
     app.add_url_rule("/healthz", "healthz", inline(_healthz))
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
-    document = orjson.dumps(describe(OPERATIONS))
+    document = orjson.dumps(describe((*OPERATIONS, *PIPELINE_OPERATIONS)))
     app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, document)))
     app.add_url_rule("/asyncapi.json", "asyncapi", inline(partial(_document, asyncapi.document())))
     for name, page in load_pages().items():

@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, RootModel, Tag
 from pydantic.json_schema import SkipJsonSchema
 
 from engine.config import Encoding
-from engine.elements import JsonObject, MultimodalKind, SpeakingState
+from engine.elements import MultimodalKind, SpeakingState
 from engine.errors import ErrorCode, Whose
 from engine.protocol.wire import ID_CHARACTERS, MEDIA_TYPE, NAME, PARAMETERS, TOKEN_CHARACTERS
 from engine.transport.commands import (
@@ -34,7 +34,7 @@ from engine.transport.commands import (
     ToolStartCommand,
     ToolSuccessCommand,
 )
-from engine.transport.wire_model import Message, shown_as
+from engine.transport.wire_model import Message, shown_as, without_default
 
 Base64 = Annotated[str, Field(json_schema_extra={"contentEncoding": "base64"})]
 
@@ -177,6 +177,10 @@ AnyInput = Annotated[
 
 class InputMessage(RootModel[AnyInput]):
     """One message of a client."""
+
+
+class InputMessages(RootModel[list[InputMessage]]):
+    """Messages of a client, in order."""
 
 
 # --- to the client ----------------------------------------------------------------------------------------------------------
@@ -334,11 +338,6 @@ class EmotionOutput(Message):
     turn_id: str
 
 
-def _without_default(schema: JsonObject) -> None:
-    """The field is left out when it has no value; null is never sent."""
-    del schema["default"]
-
-
 class EvaluationOutput(Message):
     """One verdict on the conversation, after its end."""
 
@@ -349,7 +348,7 @@ class EvaluationOutput(Message):
 
     type: Literal["evaluation"]
     name: str
-    score: float | SkipJsonSchema[None] = Field(default=None, json_schema_extra=_without_default)
+    score: float | SkipJsonSchema[None] = Field(default=None, json_schema_extra=without_default)
     """Absent for a verdict without one."""
     reasons: list[str]
     data: dict[str, Any] = Field(default_factory=dict[str, Any])

@@ -80,6 +80,8 @@ class Operation:
     method: str = "get"
     parameters: tuple[Parameter, ...] = ()
     body: Shape | None = None
+    more_bodies: Mapping[str, Shape] = attrs.field(factory=dict[str, Shape])
+    """What the body may be besides JSON, by media type."""
     refusals: tuple[int, ...] = ()
     security: Security = "none"
     description: str = ""
@@ -130,6 +132,7 @@ class _Schemas:
         for operation in operations:
             answers += [answer.shape for answer in operation.answers.values() if answer.shape is not None]
             bodies += [operation.body] if operation.body is not None else []
+            bodies += operation.more_bodies.values()
         models = [*_models(answers, _ANSWERED), *_models(bodies, _SENT)]
         self._references, found = models_json_schema(models, ref_template=REFERENCE + "{model}")
         self.components: dict[str, Any] = found.get("$defs", {})
@@ -175,7 +178,8 @@ def _described(operation: Operation, schemas: _Schemas) -> JsonObject:
     described["operationId"] = _operation_id(operation)
     described["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body is not None:
-        content = {JSON: {"schema": schemas.reference(operation.body, _SENT)}}
+        bodies = {JSON: operation.body, **operation.more_bodies}
+        content = {media_type: {"schema": schemas.reference(body, _SENT)} for media_type, body in bodies.items()}
         described["requestBody"] = {"required": True, "content": content}
     responses: dict[str, Any] = {}
     for status, answer in operation.answers.items():

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 import attrs
 import trio
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
-from engine.config import CamelModel, PipelineConfiguration
+from engine.config import PipelineConfiguration
 from engine.elements import InputElement, JsonObject, OutError
 from engine.errors import ErrorCode, RemoteError, Whose
 from engine.pipeline.line import ClientLine, open_line
@@ -22,7 +23,7 @@ from engine.principal import Principal
 from engine.protocol.admission import NoPlaceError
 from engine.protocol.http_turn import TurnAnswer, UnreadableBodyError, read_array, read_lines
 from engine.protocol.outbox import OutboxFullError
-from engine.protocol.parameters import parse_configuration
+from engine.protocol.parameters import PARAMETERS, parse_configuration
 from engine.protocol.wire import WireEncoder
 from engine.session.chat_event import run_chat_event
 from engine.session.live import Cut, LiveSession
@@ -30,11 +31,15 @@ from engine.session.run import SessionMode, run_session
 from engine.session.services import Services
 from engine.session.start import SessionEnd
 from engine.transport.asgi import Event, Problem, Receive, Scope, Send, decoded
+from engine.transport.asyncapi import wishes
 from engine.transport.auth import busy, identify
 from engine.transport.body import ClientGoneError, RefusedError, RequestBody
 from engine.transport.json_body import BadJsonError, read_json
+from engine.transport.messages import InputMessage, InputMessages, OutputMessage
+from engine.transport.openapi import Answer, Operation, Parameter, Schema, path_parameter
 from engine.transport.problems import problem_of
 from engine.transport.websocket import ALLOWANCE_BYTES
+from engine.transport.wire_model import Message, without_default
 
 logger = logging.getLogger(__name__)
 
@@ -80,12 +85,10 @@ async def run_turn(
     return await run_session(configuration, line, services, principal=principal, mode=SessionMode.SINGLE_TURN)
 
 
-class ChatEventAccepted(CamelModel):
+class ChatEventAccepted(Message):
     session_id: str
-    device_ref: str | None = Field(
-        default=None,
-        description="Who the client is from now on, when it had not said: a secret, like the one in `ready`.",
-    )
+    device_ref: str | SkipJsonSchema[None] = Field(default=None, json_schema_extra=without_default)
+    """Who the client is from now on, when it had not said: a secret, like the one in `ready`. Else absent."""
 
 
 @attrs.frozen
@@ -335,3 +338,59 @@ class TurnDoor:
         self._session.deadline = self._writing.deadline = due
         await self.send(event)
         self._session.deadline = self._writing.deadline = self._latest
+
+
+# --- the description -------------------------------------------------------------------------------------------------
+
+_KEY = path_parameter("key", "setup:reference, such as agent:barista or realtime:.")
+
+
+def _wishes(*left_out: str) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(
+            parameter.name, schema, description=f"{schema.pop('description')} Also the header {parameter.header}."
+        )
+        for parameter, (name, schema) in zip(PARAMETERS, wishes(), strict=True)
+        if name not in left_out
+    )
+
+
+_REFUSALS = (401, 403, 404, 405, 408, 409, 413, 415, 422, 429, 500, 502, 503)
+
+OPERATIONS = (
+    Operation(
+        "/api/pipeline/{key}/turn",
+        "One turn of a session",
+        {
+            200: Answer(
+                OutputMessage,
+                "One message a line, as they are said, up to the turn's `exit`. The session is then left IDLE, and the next call "
+                "goes on with it. Without an `exit` the last line says why there is none.",
+                media_type=NDJSON,
+            )
+        },
+        method="post",
+        parameters=(_KEY, *_wishes("wire")),
+        body=InputMessages,
+        more_bodies={NDJSON: InputMessage},
+        refusals=(*_REFUSALS, 504),
+        security="optional",
+        description="The body has one message a line, or is an array of them. A line that cannot be read is answered with an "
+        "`error` in its place, and the rest goes on. A client that leaves ends the turn.",
+        tag="pipeline",
+    ),
+    Operation(
+        "/api/pipeline/{key}",
+        "An event for a session",
+        {202: Answer(ChatEventAccepted, "The event was taken.")},
+        method="post",
+        parameters=(_KEY, *_wishes()),
+        body=Schema("ChatEvent", {"type": "object", "description": "Whatever the agent understands."}),
+        refusals=_REFUSALS,
+        security="optional",
+        description="It is given to the agent, and no model is spoken with. The session is then left IDLE, unless it is being "
+        "spoken with.",
+        tag="pipeline",
+    ),
+)
+"""These routes in the OpenAPI document."""

@@ -117,8 +117,9 @@ async def test_the_routes_are_described(autojump_clock: MockClock) -> None:
     async with open_stack(Recorder()) as stack:
         document = (await stack.request("/openapi.json")).json
         assert document["openapi"].startswith("3.1")
-        assert document["paths"].keys() == {"/api/agents", "/healthz", "/readyz"}
-        for path, item in document["paths"].items():
+        read = {path: item for path, item in document["paths"].items() if "get" in item}
+        assert read.keys() == {"/api/agents", "/healthz", "/readyz"}
+        for path, item in read.items():
             assert (await stack.request(path)).status == 200
             schema = item["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             assert schema["$ref"].removeprefix("#/components/schemas/") in document["components"]["schemas"]

@@ -24,6 +24,7 @@ from engine.elements import (
 from engine.interfaces import Role
 from engine.pipeline.line import ClientLine
 from engine.principal import Principal, ProjectAccess
+from engine.protocol.parameters import PARAMETERS
 from engine.session.services import Services
 from engine.session.start import SessionEnd
 from engine.session.windowing import run_connection
@@ -32,7 +33,9 @@ from engine.testing.faults import FaultyStore, StoreCall
 from engine.testing.scripted import ScriptedModel, ScriptedRecognizer, answer, echo, final, speech
 from engine.testing.stage import ScriptedManager, scripted_services
 from engine.transport.app import create_app
-from engine.transport.pipeline_http import PipelineDoors, RunTurn
+from engine.transport.messages import OUTPUTS
+from engine.transport.pipeline_http import READERS, PipelineDoors, RunTurn
+from engine.transport.problems import STATUS
 from engine.transport.server import BoundAddress, run_server
 from tests.cases.support import Tools
 from tests.engine.transport.http_call import HttpCall, messages, text
@@ -728,6 +731,32 @@ async def test_silence_is_a_fault_of_ours(autojump_clock: MockClock) -> None:
 
     async with open_scene(turn=say_nothing) as scene:
         assert (await problem(scene)).status == 500
+
+
+# --- the description -------------------------------------------------------------------------------------------------------
+
+
+async def test_both_calls_are_described(autojump_clock: MockClock) -> None:
+    async with open_scene() as scene:
+        described = (await scene.stack.request("/openapi.json")).json
+    turn = described["paths"]["/api/pipeline/{key}/turn"]["post"]
+    one, several = "#/components/schemas/InputMessage", "#/components/schemas/InputMessages"
+    bodies = {name: body["schema"]["$ref"] for name, body in turn["requestBody"]["content"].items()}
+    assert bodies == {"application/x-ndjson": one, "application/json": several}
+    assert set(bodies) == set(READERS)
+    line = turn["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
+    assert line == {"$ref": "#/components/schemas/OutputMessage"}
+    said = [each["$ref"].rpartition("/")[2] for each in described["components"]["schemas"]["OutputMessage"]["oneOf"]]
+    assert said == [model.__name__ for model in OUTPUTS]
+    event = described["paths"]["/api/pipeline/{key}"]["post"]
+    accepted = described["components"]["schemas"]["ChatEventAccepted"]
+    assert (accepted["required"], accepted["properties"]["deviceRef"]["type"]) == (["sessionId"], "string")
+    for call, left_out in ((turn, {"wire"}), (event, set[str]())):
+        names = [parameter["name"] for parameter in call["parameters"]]
+        assert names == ["key", *(parameter.name for parameter in PARAMETERS if parameter.name not in left_out)]
+        told = {int(status) for status in call["responses"]}
+        assert set(STATUS.values()) - {400} <= told | {504}
+        assert {405, 415} < told
 
 
 # --- other servers, and sockets ----------------------------------------------------------------------------------------------
