@@ -177,7 +177,7 @@ def _check_tools(file: CheckedFile) -> None:
 
 
 def _check_between(files: Sequence[CheckedFile]) -> None:
-    """Refs of projects and agents, and ids of configurations, are the whole server's: keys and connections name them alone."""
+    """Refs and ids are the whole server's: keys, connections and the paths of the management API name them alone."""
     places: dict[tuple[str, str], CheckedFile] = {}
     for file in files:
         found: list[tuple[str, str, DocumentPath]] = []
@@ -186,6 +186,7 @@ def _check_between(files: Sequence[CheckedFile]) -> None:
         for kind, section, field in (
             ("realtime configuration", "realtimeConfigurations", "id"),
             ("agent", "agents", "ref"),
+            ("template", "templates", "ref"),
         ):
             for index, item in items(file.data, section):
                 if isinstance(name := item.get(field), str):

@@ -197,7 +197,7 @@ class AgentDefinition(Document):
     gender: Gender | None = None
     has_memory: bool = False
     camera_preset: Text = None
-    tools: list[ToolReference] = Field(default_factory=list[str])
+    tools: list[ToolReference] = Field(default_factory=list[str], json_schema_extra={"uniqueItems": True})
     """`module:function`, or the name of an installed tool (entry points `souffleur.tools`); see `agents.tools`."""
     knowledge: list[NonBlank] = Field(default_factory=list[str])
     skills: list[NonBlank] = Field(default_factory=list[str])
@@ -279,6 +279,7 @@ class RelationalAgent(TemplatableAgent):
 
 
 AnyAgent = BasicAgent | TestAgent | RelationalAgent
+AgentByType = Annotated[AnyAgent, Field(discriminator="type")]
 
 
 class ProjectFile(Document):
@@ -288,4 +289,4 @@ class ProjectFile(Document):
     users: list[User] = Field(default_factory=list[User])
     realtime_configurations: list[RealtimeConfiguration] = Field(default_factory=list[RealtimeConfiguration])
     templates: list[Template] = Field(default_factory=list[Template])
-    agents: list[Annotated[AnyAgent, Field(discriminator="type")]] = Field(default_factory=list[AnyAgent])
+    agents: list[AgentByType] = Field(default_factory=list[AnyAgent])

@@ -1,12 +1,12 @@
 """Project files on disk as what there is to talk to (protocol page, section 5)."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
 from agents.checks import CheckedFile, Fault, FilePath, check_projects
-from agents.definitions import AnyAgent, ProjectFile, RelationalAgent, TemplatableAgent, Template
+from agents.definitions import AnyAgent, Project, ProjectFile, RelationalAgent, TemplatableAgent, Template
 from agents.rules import Components
 from agents.templates import apply_template
 from engine.config import RealtimeProperties
@@ -27,17 +27,13 @@ class ProjectCatalog:
     _agents: Mapping[str, tuple[AnyAgent, str]]
     """By ref, in the order of the files, templates applied."""
     _properties: Mapping[str, RealtimeProperties]
+    paths: tuple[str, ...] = ()
+    """Of the files, in the same order."""
 
     def project(self, ref: str) -> ProjectAccess | None:
         for file in self.projects:
-            project = file.project
-            if project.ref == ref:
-                return ProjectAccess(
-                    ref,
-                    is_public=project.access == "public",
-                    members=frozenset(project.members) | {user.name for user in file.users},
-                    minutes_per_month=project.subscription.minutes_per_month,
-                )
+            if file.project.ref == ref:
+                return access_to(file.project, [user.name for user in file.users])
         return None
 
     def user(self, name: str) -> UserAccount | None:
@@ -48,6 +44,9 @@ class ProjectCatalog:
                     return UserAccount(name, AccessRole(user.role), user.password_hash or "")
         return None
 
+    def user_names(self) -> Sequence[str]:
+        return list(dict.fromkeys(user.name for file in self.projects for user in file.users))
+
     def project_of_configuration(self, configuration_id: str) -> str:
         """The ref of the project whose file has that realtime configuration."""
         return next(
@@ -55,6 +54,14 @@ class ProjectCatalog:
             for file in self.projects
             if any(configuration.id == configuration_id for configuration in file.realtime_configurations)
         )
+
+    def templates(self, project: str) -> Sequence[Template]:
+        """The revisions of a project's templates."""
+        return [template for file in self.projects if file.project.ref == project for template in file.templates]
+
+    def agents_of(self, project: str) -> Sequence[AnyAgent]:
+        """A project's agents, as they were written."""
+        return [agent for file in self.projects if file.project.ref == project for agent in file.agents]
 
     def published_agents(self) -> Sequence[Agent]:
         public = {file.project.ref for file in self.projects if file.project.access == "public"}
@@ -68,6 +75,16 @@ class ProjectCatalog:
 
     def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
         return list(self._properties.values())
+
+
+def access_to(project: Project, users: Iterable[str] = ()) -> ProjectAccess:
+    """What of a project decides who may use it. `users` are members beside those it names."""
+    return ProjectAccess(
+        project.ref,
+        is_public=project.access == "public",
+        members=frozenset(project.members) | frozenset(users),
+        minutes_per_month=project.subscription.minutes_per_month,
+    )
 
 
 def load_projects(paths: Iterable[FilePath], *, components: Components = INSTALLED) -> ProjectCatalog:
@@ -88,9 +105,9 @@ def load_projects(paths: Iterable[FilePath], *, components: Components = INSTALL
         project = _parsed(file)
         refs = {agent.ref for agent in project.agents}
         for agent in project.agents:
-            agents[agent.ref] = _finish(agent, project.templates, refs), project.project.ref
+            agents[agent.ref] = finish(agent, _template(agent, project.templates), refs), project.project.ref
         properties.update(file.properties)
-    return ProjectCatalog(tuple(map(_parsed, files)), agents, properties)
+    return ProjectCatalog(tuple(map(_parsed, files)), agents, properties, tuple(file.path for file in files))
 
 
 def check_files(paths: Iterable[FilePath], *, components: Components = INSTALLED) -> list[Fault]:
@@ -107,21 +124,23 @@ def _parsed(file: CheckedFile) -> ProjectFile:
     return file.project
 
 
-def _finish(agent: AnyAgent, templates: Sequence[Template], refs: set[str]) -> AnyAgent:
+def finish(agent: AnyAgent, template: Template | None, refs: Collection[str]) -> AnyAgent:
     """The agent as a conversation sees it: its template applied, and only the shared agents that there are (R2, R3)."""
-    if isinstance(agent, TemplatableAgent) and agent.template is not None:
-        agent = apply_template(agent, _template(agent, templates))
+    if isinstance(agent, TemplatableAgent) and template is not None:
+        agent = apply_template(agent, template)
     if isinstance(agent, RelationalAgent):
         shared = [ref for ref in agent.shared_memory_agent_refs if ref in refs]
         agent = agent.model_copy(update={"shared_memory_agent_refs": shared})
     return agent
 
 
-def _template(agent: TemplatableAgent, templates: Sequence[Template]) -> Template:
-    """The pinned revision, else the published one; the checks have found that it is there."""
+def _template(agent: AnyAgent, templates: Sequence[Template]) -> Template | None:
+    """The revision it is made from; the checks have found that it is there."""
+    return template_of(agent, templates) if isinstance(agent, TemplatableAgent) else None
+
+
+def template_of(agent: TemplatableAgent, templates: Iterable[Template]) -> Template | None:
+    """The pinned revision, else the published one; None when the agent has no template, or there is no such revision."""
     pinned = agent.template_revision
-    return next(
-        template
-        for template in templates
-        if template.ref == agent.template and (template.published if pinned is None else template.revision == pinned)
-    )
+    revisions = (template for template in templates if template.ref == agent.template)
+    return next((each for each in revisions if (each.published if pinned is None else each.revision == pinned)), None)

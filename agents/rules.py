@@ -7,8 +7,9 @@ place; a project file turns it into a line, the API into a JSON pointer.
 
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Any, Protocol, Union, cast, get_args, get_origin
 
 import attrs
@@ -35,6 +36,8 @@ _KEY = re.compile(KEY_PATTERN)
 _TOOL = re.compile(TOOL_PATTERN)
 _PARTS = (("sttProvider", "recognizers"), ("ttsProvider", "synthesizers"))
 _NO_PART = "None"
+_NAMES_COMPARED = 500
+"""The most that a name is compared with: each takes some 20 µs."""
 _NAMES_TOLD = 20
 """The most names that a sentence lists as known."""
 
@@ -117,7 +120,7 @@ def _check_parts(report: Report, path: Path, document: Mapping[str, Any], compon
 
 
 def check_agent_references(
-    report: Report, path: Path, agent: Mapping[str, Any], *, configurations: Sequence[str], agents: Sequence[str]
+    report: Report, path: Path, agent: Mapping[str, Any], *, configurations: Collection[str], agents: Collection[str]
 ) -> None:
     """What an agent names has to be among the configurations, and the agents of its project."""
     configuration = agent.get("realtimeConfigurationId")
@@ -130,7 +133,7 @@ def check_agent_references(
             report((*path, "sharedMemoryAgentRefs", place), unknown("agent", ref, agents), fatal=False)
 
 
-def check_featured_agent(report: Report, path: Path, project: Mapping[str, Any], agents: Sequence[str]) -> None:
+def check_featured_agent(report: Report, path: Path, project: Mapping[str, Any], agents: Collection[str]) -> None:
     if isinstance(featured := project.get("featuredAgent"), str) and featured not in agents:
         report((*path, "featuredAgent"), unknown("agent", featured, agents))
 
@@ -281,12 +284,12 @@ def items(data: Mapping[str, Any], section: str) -> list[tuple[int, dict[str, An
 
 
 def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    by_lower_case = {candidate.lower(): candidate for candidate in known}
+    by_lower_case = {candidate.lower(): candidate for candidate in islice(known, _NAMES_COMPARED)}
     close = get_close_matches(name.lower().replace("_", ""), by_lower_case, n=1)
     return f"; did you mean {by_lower_case[close[0]]!r}?" if close else ""
 
 
-def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     if hint := _did_you_mean(name, known):
         return f"unknown {kind} {name!r}{hint}"
     names = list(dict.fromkeys(known))

@@ -6,13 +6,22 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from engine import registry
 from engine.config import Settings
 from engine.errors import ConfigurationError
 from engine.identity.admin_key import AdminKey
 from engine.identity.authenticator import make_authenticator
-from engine.interfaces import ActionMapper, Catalog, ElementFilter, Environment, InteractionManager, RealtimeModel
+from engine.interfaces import (
+    ActionMapper,
+    Catalog,
+    ElementFilter,
+    Environment,
+    InteractionManager,
+    ManagedDocuments,
+    RealtimeModel,
+)
 from engine.observation import Observer
 from engine.observe.store_meter import measured_store
 from engine.session.services import Services
@@ -28,15 +37,14 @@ def real_environment() -> Environment:
     )
 
 
-def load_catalog(projects: Sequence[Path]) -> Catalog:
-    """The projects of some files; the demo when there are none.
+def load_projects(projects: Sequence[Path]) -> Any:
+    """The projects of some files, as the installed catalog wants them; the demo when there are none.
 
     Raises:
         ConfigurationError: something is wrong with them; names every file and line.
     """
     paths = list(projects) or [registry.load("projects", "demo")]
-    catalog: Catalog = registry.load("projects", "catalog")(registry.load("projects", "yaml")(paths))
-    return catalog
+    return registry.load("projects", "yaml")(paths)
 
 
 @asynccontextmanager
@@ -59,7 +67,7 @@ async def open_services(
     """
     models: dict[str, RealtimeModel] = {name: model() for name, model in registry.load_all("models").items()}
     managers: list[InteractionManager] = [make() for make in registry.load_all("interaction_managers").values()]
-    catalog = load_catalog([Path(project) for project in projects])
+    loaded = load_projects([Path(project) for project in projects])
     filters: list[ElementFilter] = list(registry.load_all("filters").values())
     action_mappers: dict[str, ActionMapper] = registry.load_all("action_mappers")
     recognizers = {name: _part("recognizers", name) for name in registry.names("recognizers")}
@@ -67,6 +75,9 @@ async def open_services(
     observer = observer or Observer()
     async with open_store(store) as opened:
         kept = measured_store(opened, observer)
+        catalog: Catalog = registry.load("projects", "catalog")(loaded, kept, settings.configuration_cache_seconds)
+        documents: ManagedDocuments = registry.load("projects", "documents")(catalog)
+        await documents.warn_of_hidden()
         async with make_authenticator(settings, catalog, kept, admin_key, environment.wall_clock) as authenticator:
             yield Services(
                 settings=settings,
@@ -80,6 +91,7 @@ async def open_services(
                 action_mappers=action_mappers,
                 authenticator=authenticator,
                 observer=observer,
+                documents=documents,
             )
 
 

@@ -694,3 +694,7 @@ class ManagedDocuments(Protocol):
     def changed(self, kind: ResourceKind, document_id: str) -> None:
         """A document was written or deleted: what is remembered of it is forgotten."""
         ...
+
+    async def warn_of_hidden(self) -> None:
+        """Tell an operator, at the start, which documents of the store a project file hides."""
+        ...
