@@ -4,12 +4,10 @@ Exit codes: 0 done, 1 failed, 2 wrong usage. What an operator can mend is said i
 """
 
 import argparse
-import gc
 import logging
 import os
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,15 +18,12 @@ from engine import registry
 from engine.composition import open_services
 from engine.config import Settings
 from engine.errors import ConfigurationError
-from engine.loading import PartLoader
-from engine.observe.steps import StepInstrument
+from engine.observe.logs import configure_logging
 
 DONE, FAILED, USAGE = 0, 1, 2
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 PREFIX = "SOUFFLEUR_"
-
-logger = logging.getLogger("souffleur")
 
 
 def run_command() -> NoReturn:
@@ -44,11 +39,13 @@ def run_command() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = parser.parse_args(given)
+    options.arguments = given
     if options.command is None:
         parser.print_help()
         return USAGE
-    _log(options.log_level)
+    configure_logging(options.log_level, options.log_format)
     try:
         run: Any = options.run
         return int(run(options))
@@ -78,20 +75,40 @@ def _parser() -> argparse.ArgumentParser:
     """Every option is also an environment variable: --project is SOUFFLEUR_PROJECT."""
     parser = argparse.ArgumentParser(prog="souffleur", description="A voice-agent server, and a client to talk to it.")
     parser.add_argument(
-        "--log-level", default=_environment("LOG_LEVEL", "warning"), choices=["debug", "info", "warning", "error"]
+        "--log-level",
+        type=_one_of("debug", "info", "warning", "error"),
+        default=_environment("LOG_LEVEL", "warning"),
+        metavar="LEVEL",
+        help="debug, info, warning (the default) or error",
+    )
+    parser.add_argument(
+        "--log-format",
+        type=_one_of("text", "json"),
+        default=_environment("LOG_FORMAT", "text"),
+        metavar="FORMAT",
+        help="text (the default), or json: one object a line, for machines",
     )
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     serve = commands.add_parser("serve", help="serve agents over WebSocket and HTTP, with a talk page at /")
     serve.add_argument("--host", default=_environment("HOST", DEFAULT_HOST))
-    serve.add_argument(
-        "--port", type=int, default=int(_environment("PORT", str(DEFAULT_PORT))), help="0 picks a free one"
-    )
+    serve.add_argument("--port", type=int, default=_environment("PORT", str(DEFAULT_PORT)), help="0 picks a free one")
     _add_project(serve)
     serve.add_argument(
-        "--store", default=_environment("STORE", "sqlite:"), metavar="URL", help="sqlite:PATH or memory:"
+        "--store",
+        default=_environment("STORE", "sqlite:"),
+        metavar="URL",
+        help="mongodb://… or sqlite:PATH or memory: (a file in your data directory when none is given)",
     )
+    serve.add_argument(
+        "--workers",
+        type=_count,
+        default=_environment("WORKERS", "1"),
+        metavar="N",
+        help="processes that serve; about one for each processor (default 1)",
+    )
+    serve.add_argument("--handles", type=_handles, help=argparse.SUPPRESS)  # for the processes of --workers
     serve.set_defaults(run=_serve)
 
     talk = commands.add_parser("talk", help="talk to an agent from the terminal")
@@ -126,71 +143,64 @@ def _environment(name: str, default: str) -> str:
     return os.environ.get(PREFIX + name) or default
 
 
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError("it has to be a whole number from 1")
+    return int(text)
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    """As argparse's own choices, which do not look at what comes from the environment."""
+
+    def check(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"it has to be {', '.join(choices[:-1])} or {choices[-1]}")
+        return text
+
+    return check
+
+
+def _handles(text: str) -> Any:
+    from engine.workers import Handles
+
+    return Handles.parse(text)
+
+
 def _projects(options: argparse.Namespace) -> list[Path]:
     return list(options.project or options.projects_of_environment)
-
-
-def _log(level: str) -> None:
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
 
 
 # --- serve -----------------------------------------------------------------------------------------------------------
 
 
 def _serve(options: argparse.Namespace) -> int:
-    trio.run(partial(serve, options.host, options.port, _projects(options), options.store))
-    return DONE
+    from engine.serving import Plan, serve_alone
+    from engine.transport.server import BoundAddress, open_listeners
+    from engine.workers import supervise, work
+
+    plan = Plan(_projects(options), options.store)
+    if options.handles is not None:
+        return DONE if trio.run(work, plan, options.handles) else FAILED
+
+    def say_ready(address: BoundAddress) -> None:
+        print(f"listening on {address.url}", flush=True)
+
+    async def serve() -> str:
+        listeners = await open_listeners(options.host, options.port)  # first: a taken port is told before all else
+        if options.workers > 1:
+            return await supervise(plan, listeners, say_ready, count=options.workers, command=_worker_command(options))
+        await serve_alone(plan, listeners, say_ready)
+        return ""
+
+    fault = trio.run(serve)
+    if fault:
+        print(f"souffleur: {fault}", file=sys.stderr)
+    return FAILED if fault else DONE
 
 
-async def serve(host: str, port: int, projects: Sequence[Path], store: str) -> None:
-    """Serve until SIGINT or SIGTERM, then end gracefully; a second signal ends it at once, with everything saved.
-
-    Raises:
-        ConfigurationError: a port, file, store or component is not as it has to be.
-    """
-    from engine.transport.app import create_app
-    from engine.transport.server import BoundAddress, open_listeners, run_server
-
-    settings = Settings()
-    listeners = await open_listeners(host, port)  # first: a port that is taken is told before anything is opened
-    async with open_services(projects=projects, store=store, settings=settings) as services:
-        loader = PartLoader(services)
-        app = create_app(
-            services,
-            readiness=loader.readiness,
-            allowed_hosts=settings.allowed_hosts,
-            allowed_origins=settings.allowed_origins,
-        )
-        serving, hurry = trio.CancelScope(), trio.Event()
-
-        async def serve_until_stopped(*, task_status: trio.TaskStatus[BoundAddress]) -> None:  # noqa: ASYNC128 - the status is passed on
-            with serving:
-                await run_server(
-                    app, host, port, settings=settings, listeners=listeners, hurry=hurry, task_status=task_status
-                )
-            nursery.cancel_scope.cancel(reason="the server has stopped")
-
-        async with trio.open_nursery() as nursery:
-            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                address = await nursery.start(serve_until_stopped, name="server")
-                nursery.start_soon(loader.run, name="loading parts")
-                _settle_down()
-                print(f"listening on {address.url}", flush=True)
-                async for _ in signals:
-                    if serving.cancel_called:
-                        hurry.set()
-                    elif app.connections:
-                        print("stopping; conversations may finish (once more to end them now)", file=sys.stderr)
-                    serving.cancel(reason="the server was asked to stop")
-
-
-def _settle_down() -> None:
-    """Everything is loaded: what is alive now stays, and need not be looked at by the garbage collector again."""
-    gc.collect()
-    gc.freeze()
-    trio.lowlevel.add_instrument(StepInstrument())
+def _worker_command(options: argparse.Namespace) -> list[str]:
+    """This command again; `-P`, so that what lies in the working directory does not stand in for the engine."""
+    return [sys.executable, "-P", "-m", "engine.cli", *options.arguments, "--handles"]
 
 
 # --- talk ------------------------------------------------------------------------------------------------------------

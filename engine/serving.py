@@ -1,0 +1,189 @@
+"""One serving process: its services, its server, and its end, which saves everything and takes a bounded time.
+
+Every order to stop skips a wait. The first: nobody new is let in, and running conversations may go on for the drain time. The
+second: they are ended now, saved, and may be resumed elsewhere. The third: their connections are cut, and saved even so.
+"""
+
+import gc
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from engine.composition import open_services
+from engine.config import Settings
+from engine.loading import PartLoader
+from engine.observe.steps import StepInstrument
+from engine.session.live import LiveSessions, server_stops
+from engine.session.watch import watch_sessions
+from engine.transport.app import create_app
+from engine.transport.server import BoundAddress, run_server
+from engine.transport.websocket import CLOSE_SECONDS
+
+logger = logging.getLogger(__name__)
+
+STOPPING = "is stopping"
+
+
+class Order(Enum):
+    """What a serving process may be told."""
+
+    STOP = auto()
+    """Each one more skips a wait."""
+    FREE_PORT = auto()
+    """Stop, and accept no more connections at once: another server may be about to take the place of this one. Otherwise a
+    stopping server goes on accepting, so that its load balancer and its clients hear from it that they should go elsewhere."""
+
+
+NextOrder = Callable[[], Awaitable[Order]]
+"""Returns with each order; is not called again after FREE_PORT."""
+
+
+def closing_seconds(settings: Settings) -> float:
+    """The longest that ending takes after the drain: the clean-up of the sessions, and the two waits of closing."""
+    return settings.cleanup_seconds + 2 * CLOSE_SECONDS
+
+
+@attrs.frozen
+class Plan:
+    """What to serve."""
+
+    projects: Sequence[Path]
+    """None: the demo."""
+    store: str
+    """The URL of the store."""
+
+
+@attrs.define(eq=False)
+class Ending:
+    """The end of a serving process, step by step."""
+
+    live: LiveSessions
+    settings: Settings
+    accepting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    serving: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    cut: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _asked: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _hurried: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def take(self, order: Order) -> None:
+        """Take the next step. At once: by the time this returns nobody new is let in."""
+        if not self._asked.is_set() and len(self.live):
+            logger.warning("stopping; %d conversations may finish (once more to end them now)", len(self.live))
+        self.live.refuse_new()
+        if order is Order.FREE_PORT:
+            self.accepting.cancel(reason="the port is needed")
+        elif self._hurried.is_set():
+            self.cut.set()
+        elif self._asked.is_set():
+            self._hurried.set()
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Wait for the order to stop, let the conversations go on for the drain time, then end them and the serving."""
+        await self._asked.wait()
+        with trio.move_on_after(self.settings.drain_seconds):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._cancel_when_hurried, nursery.cancel_scope, name="hurry")
+                await self.live.wait_for_none()
+                nursery.cancel_scope.cancel(reason="nobody is talking any more")
+        if len(self.live):
+            logger.warning("%d conversations are ended by the stop of the server", len(self.live))
+        self.live.end_all(server_stops())
+        self.serving.cancel(reason="the server was asked to stop")
+
+    async def _cancel_when_hurried(self, waiting: trio.CancelScope) -> None:
+        await self._hurried.wait()
+        waiting.cancel(reason="the drain was cut short")
+
+
+async def serve(
+    plan: Plan,
+    listeners: Sequence[trio.SocketListener],
+    next_order: NextOrder,
+    *,
+    task_status: trio.TaskStatus[BoundAddress] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve on open listeners until ordered to stop; reports the address once connections are accepted.
+
+    Raises:
+        ConfigurationError: a file, the store or a component is not as it has to be.
+    """
+    settings = Settings()
+    async with open_services(projects=plan.projects, store=plan.store, settings=settings) as services:
+        loader = PartLoader(services)
+        ending = Ending(services.live, settings)
+        app = create_app(
+            services,
+            readiness=partial(_readiness, loader, services.live),
+            allowed_hosts=settings.allowed_hosts,
+            allowed_origins=settings.allowed_origins,
+        )
+        host, port = listeners[0].socket.getsockname()[:2]
+        async with trio.open_nursery() as nursery:
+
+            async def run(*, task_status: trio.TaskStatus[BoundAddress]) -> None:  # noqa: ASYNC128 - the status is passed on
+                with ending.serving:
+                    await run_server(
+                        app,
+                        host,
+                        port,
+                        settings=settings,
+                        listeners=listeners,
+                        accepting=ending.accepting,
+                        graceful_seconds=closing_seconds(settings),
+                        hurry=ending.cut,
+                        task_status=task_status,
+                    )
+                nursery.cancel_scope.cancel(reason="the server has stopped")
+
+            address = await nursery.start(run, name="server")
+            nursery.start_soon(ending.run, name="ending")
+            nursery.start_soon(_take_orders, ending, next_order, name="orders")
+            nursery.start_soon(loader.run, name="loading parts")
+            nursery.start_soon(watch_sessions, services, name="watch")
+            _settle_down()
+            task_status.started(address)
+
+
+async def serve_alone(
+    plan: Plan, listeners: Sequence[trio.SocketListener], say_ready: Callable[[BoundAddress], None]
+) -> None:
+    """Serve in this process until SIGINT or SIGTERM; each one more skips a wait.
+
+    Raises:
+        ConfigurationError: see `serve`.
+    """
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+
+        async def next_order() -> Order:
+            await anext(signals)
+            return Order.STOP
+
+        async with trio.open_nursery() as nursery:
+            say_ready(await nursery.start(partial(serve, plan, listeners, next_order), name="serving"))
+
+
+async def _take_orders(ending: Ending, next_order: NextOrder) -> None:
+    while True:
+        order = await next_order()
+        ending.take(order)
+        if order is Order.FREE_PORT:
+            return
+
+
+async def _readiness(loader: PartLoader, live: LiveSessions) -> Mapping[str, str]:
+    parts = await loader.readiness()
+    return {**parts, "server": STOPPING} if live.is_stopping else parts
+
+
+def _settle_down() -> None:
+    """Everything is loaded: what is alive now stays, and need not be looked at by the garbage collector again."""
+    gc.collect()
+    gc.freeze()
+    trio.lowlevel.add_instrument(StepInstrument())
