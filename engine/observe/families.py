@@ -8,6 +8,7 @@ bounded by their projects and by the code, and capped all the same: what comes a
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from operator import add
 
 import attrs
 import orjson
@@ -163,31 +164,42 @@ class Totals:
     families: Sequence[Family]
     series: dict[str, dict[Labels, list[float]]] = attrs.field(init=False)
     """By the family's short name and the labels."""
-    _by_name: dict[str, Family] = attrs.field(init=False)
     _caps: dict[str, Cap] = attrs.field(init=False)
+    _places: dict[bytes, tuple[Family, Labels] | None] = attrs.field(
+        factory=dict[bytes, tuple[Family, Labels] | None], init=False
+    )
+    """Where a key's numbers belong. The pages of one server have most of their keys in common."""
 
     def __attrs_post_init__(self) -> None:
-        self._by_name = {family.short_name: family for family in self.families}
         self._caps = {family.short_name: Cap(family) for family in self.families}
         self.series = {family.short_name: {} for family in self.families}
 
     def take(self, entries: Iterable[tuple[bytes, Sequence[float]]], *, lives: bool) -> None:
         """Add a page's entries. Of a process that has ended only what it has counted is taken, not what was then."""
         for key, numbers in entries:
-            name, values = orjson.loads(key)
-            family = self._by_name.get(name)
-            if family is None or len(numbers) != family.width or len(values) != len(family.labels):
+            if key not in self._places:
+                self._places[key] = self._place(key)
+            place = self._places[key]
+            if place is None or len(numbers) != place[0].width:
                 continue  # of another version of this program
+            family, labels = place
             if not lives and family.kind in (Kind.GAUGE, Kind.PEAK):
                 continue
-            labels = self._caps[name].admit(values)
-            sums = self.series[name].get(labels)
+            series = self.series[family.short_name]
+            sums = series.get(labels)
             if sums is None:
-                self.series[name][labels] = list(numbers)
+                series[labels] = list(numbers)
             elif family.kind is Kind.PEAK:
-                sums[0] = max(sums[0], numbers[0])
+                series[labels] = list(map(max, sums, numbers))
             else:
-                self.series[name][labels] = [a + b for a, b in zip(sums, numbers, strict=True)]
+                series[labels] = list(map(add, sums, numbers))
+
+    def _place(self, key: bytes) -> tuple[Family, Labels] | None:
+        name, values = orjson.loads(key)
+        cap = self._caps.get(name)
+        if cap is None or len(values) != len(cap.family.labels):
+            return None
+        return cap.family, cap.admit(values)
 
     def write_to(self, page: Page) -> None:
         for family in self.families:

@@ -36,7 +36,7 @@ from engine.observe.families import (
 )
 from engine.observe.page import Page, entries
 from engine.observe.workers import fold, most_bytes, open_page, read_others
-from engine.store.documents import SessionDocument, TimingLog, TurnDocument
+from engine.store.documents import SessionDocument, TurnDocument
 
 SAMPLE_SECONDS = 1.0
 """How old a gauge that is asked for may be when another process gives it out."""
@@ -62,8 +62,8 @@ TURNS = Family(Kind.COUNTER, "turns_total", "Turns that ended.", (Label("input",
 TURN_STAGES = Family(
     Kind.HISTOGRAM,
     "turn_stage_seconds",
-    "Stages of a turn: the final transcript after the last interim; the first text and the first audio after the final"
-    " transcript; the last text and the last audio after the first.",
+    "Stages of a turn: the final transcript after the last interim, of what was spoken; the first text and the first"
+    " audio after the final transcript; the last text and the last audio after the first.",
     (Label("stage", 5),),
     VOICE_SECONDS,
 )
@@ -210,7 +210,7 @@ class Metrics(Observer):
     def turn_ended(self, session: SessionDocument, turn: TurnDocument) -> None:
         self._series[TURNS].add(1, turn.input.kind, "true" if turn.interrupted else "false")
         stages = self._series[TURN_STAGES]
-        for stage, seconds in stages_of(turn.timing):
+        for stage, seconds in stages_of(turn):
             stages.observe(seconds, stage)
 
     def happened(self, what: Happening, session_id: str = "") -> None:
@@ -287,10 +287,11 @@ async def keep_sampled(metrics: Metrics) -> None:
         await trio.sleep(SAMPLE_SECONDS)
 
 
-def stages_of(timing: TimingLog) -> list[tuple[str, float]]:
+def stages_of(turn: TurnDocument) -> list[tuple[str, float]]:
     """The stages that a turn had, with their seconds. What came before what it follows took no time."""
+    timing, is_spoken = turn.timing, turn.input.kind == "speech"
     stages = (
-        ("final_transcript", timing.last_interim, timing.final_transcript),
+        ("final_transcript", timing.last_interim if is_spoken else None, timing.final_transcript),
         ("first_text", timing.final_transcript, timing.first_text),
         ("first_audio", timing.final_transcript, timing.first_audio),
         ("last_text", timing.first_text, timing.last_text),

@@ -94,8 +94,15 @@ def test_a_turn_and_its_stages() -> None:
 
 
 def test_an_answer_that_came_before_its_transcript_took_no_time() -> None:
-    timing = TimingLog(final_transcript=1000, first_text=800, last_text=800)
-    assert stages_of(timing) == [("first_text", 0.0), ("last_text", 0.0)]
+    document = turn(final_transcript=1000, first_text=800, last_text=800)
+    assert stages_of(document) == [("first_text", 0.0), ("last_text", 0.0)]
+
+
+def test_what_was_typed_did_not_have_to_be_recognized() -> None:
+    document = turn(last_interim=500, final_transcript=1000, first_text=1250)
+    typed = document.model_copy(update={"input": TurnInputRecord(text="two coffees", kind="text")})
+    assert stages_of(document) == [("final_transcript", 0.5), ("first_text", 0.25)]
+    assert stages_of(typed) == [("first_text", 0.25)]
 
 
 @pytest.mark.parametrize("kind", SpanKind)
