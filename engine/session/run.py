@@ -100,7 +100,7 @@ async def run_session(
         return _refuse(line, end, services)
     live = LiveSession(document.id, document.owner, document.fence, principal.credential)
     with services.live.enter(live), bind_session(document.id):
-        prepared = await _prepare(configuration, document, line, services, live, principal)
+        prepared = await _prepare(configuration, document, line, services, live, principal, mode)
         if isinstance(prepared, SessionEnd):
             return _refuse(line, prepared, services)
         return await Conversation(prepared, line, services, live, mode).run(take or line.take_input)
@@ -126,6 +126,7 @@ async def _prepare(
     services: Services,
     live: LiveSession,
     principal: Principal,
+    mode: SessionMode,
 ) -> PreparedSession | SessionEnd:
     """All parts of the session, or how it ended before it began; that is saved."""
     fault: RemoteError
@@ -134,6 +135,9 @@ async def _prepare(
             log = open_log(document, services)
             context = await make_context(configuration, document, services, principal=principal, log=log)
             document = context.session
+            if mode is SessionMode.SINGLE_TURN and context.properties.is_turnless:
+                message = "This agent's model speaks without turns; talk to it over the WebSocket."
+                raise RemoteError(ErrorCode.SETUP_NOT_ALLOWED, message)
             return await prepare(context, services, log)
         if live.cut is not None:
             reason = live.cut.reason
@@ -176,7 +180,7 @@ class Conversation:
     _output: trio.CancelScope = attrs.field(init=False)
     """The session's output. Its deadline is the session-end timeout, once the input has ended (L7). A cut cancels it too."""
 
-    _input_ended: bool = attrs.field(default=False, init=False)
+    _was_forced: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         settings, prepared = self.services.settings, self.prepared
@@ -273,7 +277,8 @@ class Conversation:
         if error is not None:
             return SessionEnd(session_id, SessionState.DISCONNECTED, error.message, error)
         reason = self.turns.end_reason or "the client ended the session"
-        is_over = self.mode is SessionMode.CONVERSATION or not self._input_ended
+        is_ended_by_agent = bool(self.turns.end_reason) and not self._was_forced
+        is_over = self.mode is SessionMode.CONVERSATION or is_ended_by_agent
         return SessionEnd(session_id, SessionState.CLOSED if is_over else SessionState.IDLE, reason)
 
     async def _evaluate(self) -> None:
@@ -314,6 +319,7 @@ class Conversation:
             self.turns.end_reason = self.live.cut.reason
             error = self.live.cut.error
         elif self._output.cancelled_caught and not self.turns.is_finished:
+            self._was_forced = True
             self.turns.end_reason = "the output was closed after the input had ended"
             self.services.observer.happened(Happening.FORCE_CLOSED, self.prepared.context.session.id)
             logger.warning("session %s: the output was force-closed", self.prepared.context.session.id)
@@ -434,7 +440,6 @@ class Conversation:
     ) -> None:
         """The client's input. Its end starts the session-end timeout: a deadline on the output's scope (L7)."""
         await inputs.run(take)
-        self._input_ended = True
         self._output.deadline = trio.current_time() + self.services.settings.session_end_timeout_seconds
         if audio is not None:
             audio.close()  # the recognition flushes the utterance under way, then says that it is over

@@ -8,13 +8,27 @@ import trio
 from trio.testing import MockClock
 
 from engine.config import PipelineConfiguration
-from engine.elements import Action, ControlToken, InputText, OutCommand, OutEvaluation, SpeechItem, Token
+from engine.elements import (
+    Action,
+    ControlToken,
+    InputText,
+    OutCommand,
+    OutEvaluation,
+    RealtimeCommand,
+    RealtimeInstruction,
+    ResponseEnd,
+    SpeechItem,
+    Token,
+    Transcript,
+    UserSpeech,
+)
 from engine.errors import ErrorCode, RealtimeException
+from engine.interfaces import SessionInput
 from engine.pipeline.line import open_line
 from engine.session.run import SessionMode, run_session
 from engine.store.documents import SessionState
 from engine.testing.faults import Fault, FaultyStore, StoreCall
-from engine.testing.scripted import ScriptedModel, answer, echo, final, interim, speech
+from engine.testing.scripted import ScriptedModel, ScriptedSession, answer, echo, final, interim, speech
 from engine.testing.stage import TESTER, ScriptedAgent, ScriptedManager, Stage, scripted_services
 from tests.cases.support import Tools
 from tests.scenarios.support import open_scene
@@ -279,3 +293,30 @@ async def test_a_single_turn_leaves_it_idle_without_the_work_of_an_end(autojump_
         assert (session.state, session.turn_count) == (SessionState.IDLE, number + 1)
         assert manager.contexts[-1].is_reconnect == (number > 0)
     assert "evaluation" not in [what for _, what in manager.ran]
+
+
+async def test_an_agent_that_ends_it_in_a_single_turn_leaves_it_closed(autojump_clock: MockClock) -> None:
+    def say_goodbye(session: ScriptedSession, item: SessionInput | RealtimeInstruction) -> None:
+        if isinstance(item, UserSpeech):
+            session.say(Transcript(item.text, provider=item.provider), Token("Goodbye.", "r1"))
+            session.say(RealtimeCommand("sessionShouldEnd", response_id="r1"), ResponseEnd("r1"))
+
+    store, manager = FaultyStore(), ScriptedManager(evaluations=[(1, OutEvaluation("verdict"))])
+    services = scripted_services(model=ScriptedModel(say_goodbye), managers=[manager], store=store)
+    wishes = PipelineConfiguration(key="agent:tester", session_id="S", text_only=True)
+    line = open_line(wishes, services.settings)
+    await line.put_input(InputText("that is all"))
+    line.end_input()
+    end = await run_session(wishes, line, services, principal=TESTER, mode=SessionMode.SINGLE_TURN)
+    assert end.state is SessionState.CLOSED
+    assert "evaluation" in [what for _, what in manager.ran]
+
+
+async def test_a_model_without_turns_answers_no_single_turn(autojump_clock: MockClock) -> None:
+    services = scripted_services(model=ScriptedModel(), managers=[ScriptedManager()], turnless=True)
+    wishes = PipelineConfiguration(key="agent:tester", text_only=True)
+    line = open_line(wishes, services.settings)
+    line.end_input()
+    end = await run_session(wishes, line, services, principal=TESTER, mode=SessionMode.SINGLE_TURN)
+    assert end.error is not None
+    assert end.error.code is ErrorCode.SETUP_NOT_ALLOWED
