@@ -1,5 +1,6 @@
 """Settings and configurations: every timeout, size and limit of the engine is a named field here, with its unit and reason."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -182,6 +183,12 @@ class Settings(BaseSettings):
     """Origins whose pages may talk to it, such as https://example.com; its own pages always may."""
     allowed_setup_names: tuple[str, ...] = ()
     """Setups this deployment accepts; empty accepts all that are known (L2)."""
+
+    # Observability (T5)
+    metrics_directory: Path | None = None
+    """Where the processes of one server count together. Made by the one that starts them; none for a single process."""
+    tracing: bool = False
+    """Send traces to where OpenTelemetry's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT and others); needs the extra `otel`."""
 
     # Identity (L8)
     admin_key: SecretStr = SecretStr("")

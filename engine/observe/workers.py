@@ -8,8 +8,10 @@ the page; a reader leaves out pages that are in the sums, and begins anew when t
 """
 
 import os
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -18,10 +20,20 @@ from engine.errors import ConfigurationError
 from engine.observe.families import Family, Totals
 from engine.observe.page import HEADER, Page, entries, entry_size, read_page
 
+IN_MEMORY = Path("/dev/shm")
 ENDED = "ended"
 WORKER = "worker-"
 TRIES = 8
 """Of reading while workers end; each of them changes the sums once."""
+
+
+@contextmanager
+def metrics_directory(memory: Path = IN_MEMORY) -> Generator[Path]:
+    """For whoever starts the workers: a directory for their pages, which is gone afterwards. In memory where the system has such a
+    place: a page of a file on a disk may have to wait while it is being written back."""
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="souffleur-metrics-", dir=place, ignore_cleanup_errors=True) as directory:
+        yield Path(directory)
 
 
 def most_bytes(families: Sequence[Family]) -> int:

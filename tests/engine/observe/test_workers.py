@@ -14,6 +14,7 @@ from engine.errors import ConfigurationError
 from engine.observation import Happening
 from engine.observe.metrics import Metrics, make_metrics, mark_worker_dead
 from engine.observe.page import read_page
+from engine.observe.workers import metrics_directory
 from tests.engine.observe.test_metrics import SESSION, value
 
 WORKER = """
@@ -156,6 +157,16 @@ def test_what_another_version_counted_is_left_out(tmp_path: Path) -> None:
         with metrics_of_a_worker(tmp_path) as metrics:
             metrics.refused("quota")
             assert value(metrics, "refusals_total", reason="quota") == 1
+
+
+@pytest.mark.parametrize("memory", ["there", "missing"])
+def test_the_directory_of_a_server_is_gone_with_it(tmp_path: Path, memory: str) -> None:
+    (tmp_path / "there").mkdir()
+    with metrics_directory(tmp_path / memory) as directory, metrics_of_a_worker(directory) as metrics:
+        assert value(metrics, "workers") == 1
+        assert (directory.parent == tmp_path / memory) == (memory == "there")
+        assert directory.stat().st_mode & 0o077 == 0
+    assert not directory.exists()
 
 
 def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
