@@ -6,9 +6,11 @@ from trio.testing import MockClock
 
 from engine.store.contract import StoreError
 from engine.store.documents import SessionDocument, TurnDocument, UsageDocument
-from engine.testing.faults import Fault, FaultyStore, StoreCall
+from engine.store.memory import MemoryStore
+from engine.testing.faults import Fault, FaultyStore, StoreCall, no_faults
 from engine.testing.schedule import seed_schedule
 from engine.testing.stage import EPOCH
+from tests.engine.store.operations import READS, WRITES
 
 SESSION = SessionDocument(id="s1", created_at=EPOCH, updated_at=EPOCH)
 USAGE = UsageDocument(id="u1", session_id="s1", provider="Scripted", created_at=EPOCH)
@@ -34,6 +36,27 @@ async def test_without_a_plan_it_works_and_keeps_what_was_written(autojump_clock
     assert store.turns == [turn(0), turn(1, "t2")]
     assert store.calls[0] == StoreCall(1, "open_session", 1, 0.0)
     assert len({call.operation for call in store.calls}) == len(store.calls) == 8
+
+
+def always_failing(_: StoreCall) -> Fault:
+    return Fault.FAIL
+
+
+@pytest.mark.parametrize("operation", READS | WRITES)
+async def test_every_operation_is_passed_on_and_fails_on_plan(autojump_clock: MockClock, operation: str) -> None:
+    store, twin = FaultyStore(), MemoryStore()
+    await store.acquire_lease("lease", "mine", now=EPOCH, seconds=1)
+    await twin.acquire_lease("lease", "mine", now=EPOCH, seconds=1)
+    call = (READS | WRITES)[operation]
+    assert await call(store) == await call(twin)
+    assert await call(store) == await call(twin)
+    assert [call.operation for call in store.calls[1:]] == [operation] * 2
+    store.plan = always_failing
+    with pytest.raises(StoreError, match=f"{operation} was made to fail"):
+        await call(store)
+    store.plan = no_faults
+    for name, read in READS.items():
+        assert await read(store) == await read(twin), name
 
 
 async def test_it_fails_as_planned(autojump_clock: MockClock) -> None:
