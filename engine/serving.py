@@ -8,6 +8,7 @@ import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, closing
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,10 @@ import trio
 
 from engine.composition import open_services
 from engine.config import Settings
+from engine.identity.admin_key import open_admin_key
 from engine.loading import PartLoader
+from engine.observe.lateness import LatenessMeter, watch_lateness
+from engine.observe.metrics import Metrics, keep_sampled, make_metrics
 from engine.observe.steps import StepInstrument
 from engine.session.live import LiveSessions, server_stops
 from engine.session.watch import watch_sessions
@@ -57,6 +61,10 @@ class Plan:
     """None: the demo."""
     store: str
     """The URL of the store."""
+    admin_key_file: Path | None = None
+    """None: beside the store in the user's data directory."""
+    metrics: Path | None = None
+    """The directory that the processes of one server share for their metrics; None when there is one process."""
 
 
 @attrs.define(eq=False)
@@ -115,7 +123,18 @@ async def serve(
         ConfigurationError: a file, the store or a component is not as it has to be.
     """
     settings = Settings()
-    async with open_services(projects=plan.projects, store=plan.store, settings=settings) as services:
+    admin_key = open_admin_key(plan.admin_key_file, settings)
+    if admin_key.is_new:
+        logger.warning("an admin key was made: %s", admin_key.path)
+    async with AsyncExitStack() as stack:
+        metrics = stack.enter_context(closing(make_metrics(plan.metrics)))
+        services = await stack.enter_async_context(
+            open_services(
+                projects=plan.projects, store=plan.store, settings=settings, admin_key=admin_key, observer=metrics
+            )
+        )
+        lateness = LatenessMeter()
+        services.admission.lateness = lambda: lateness.lateness
         loader = PartLoader(services)
         ending = Ending(services.live, settings)
         app = create_app(
@@ -147,7 +166,10 @@ async def serve(
             nursery.start_soon(_take_orders, ending, next_order, name="orders")
             nursery.start_soon(loader.run, name="loading parts")
             nursery.start_soon(watch_sessions, services, name="watch")
-            _settle_down()
+            nursery.start_soon(watch_lateness, lateness, metrics.loop_was_late, name="lateness")
+            if plan.metrics is not None:
+                nursery.start_soon(keep_sampled, metrics, name="metrics")
+            _settle_down(metrics)
             task_status.started(address)
 
 
@@ -182,8 +204,8 @@ async def _readiness(loader: PartLoader, live: LiveSessions) -> Mapping[str, str
     return {**parts, "server": STOPPING} if live.is_stopping else parts
 
 
-def _settle_down() -> None:
+def _settle_down(metrics: Metrics) -> None:
     """Everything is loaded: what is alive now stays, and need not be looked at by the garbage collector again."""
     gc.collect()
     gc.freeze()
-    trio.lowlevel.add_instrument(StepInstrument())
+    trio.lowlevel.add_instrument(StepInstrument(metrics.loop_was_held))

@@ -13,13 +13,16 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from subprocess import DEVNULL
+from tempfile import TemporaryDirectory
 
 import attrs
 import trio
 
 from engine.config import Settings
 from engine.errors import ConfigurationError
+from engine.observe.metrics import mark_worker_dead
 from engine.serving import NextOrder, Order, Plan, closing_seconds, serve
 from engine.transport.server import BoundAddress
 
@@ -360,13 +363,22 @@ async def supervise(
         )
     settings = Settings()
     stop_seconds = settings.drain_seconds + closing_seconds(settings) + STOP_MARGIN_SECONDS
-    supervisor = Supervisor(command, listeners, count, stop_seconds)
     address = BoundAddress(*listeners[0].socket.getsockname()[:2])
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
+        TemporaryDirectory(prefix="souffleur-metrics-") as metrics,
+    ):
 
         async def next_order() -> Order:
             await anext(signals)
             return Order.STOP
 
+        supervisor = Supervisor(
+            [*command, "--metrics", metrics, "--handles"],
+            listeners,
+            count,
+            stop_seconds,
+            when_ended=partial(mark_worker_dead, Path(metrics)),
+        )
         await supervisor.run(next_order, partial(say_ready, address))
     return supervisor.fault
