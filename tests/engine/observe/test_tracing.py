@@ -26,6 +26,7 @@ from engine.store.documents import SessionDocument, TimingLog, TurnDocument, Tur
 from engine.testing.scripted import ScriptedModel, answer, echo, final, interim
 from engine.testing.stage import EPOCH, ScriptedManager, open_stage
 from tests.cases.support import Tools
+from tests.test_imports import imports, modules
 
 SESSION = SessionDocument(
     id="s1", agent="barista", project_ref="demo", created_at=EPOCH, updated_at=EPOCH, user_name="Anna Nováková"
@@ -307,6 +308,13 @@ async def test_opentelemetry_need_not_be_installed(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigurationError, match='the extra "otel"'):
         async with open_tracing():
             pass
+
+
+def test_opentelemetry_is_imported_in_its_own_room_only() -> None:
+    importing = {
+        module for module, path in modules().items() if any(name.startswith("opentelemetry") for name in imports(path))
+    }
+    assert importing == {"engine.observe.spans", "engine.observe.tracing"}  # the latter for its types
 
 
 async def test_the_standard_variables_say_where_spans_go(monkeypatch: pytest.MonkeyPatch) -> None:

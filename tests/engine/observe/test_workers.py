@@ -19,19 +19,19 @@ from tests.engine.observe.test_metrics import SESSION, value
 
 WORKER = """
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from engine.observation import Happening
 from engine.observe.metrics import make_metrics
-from tests.engine.observe.test_metrics import SESSION
+from engine.store.documents import SessionDocument
 
 metrics = make_metrics(Path(sys.argv[1]))
-metrics.session_opened(SESSION, "OpenAI")
+now = datetime.now(UTC)
+metrics.session_opened(SessionDocument(id="s1", created_at=now, updated_at=now), "OpenAI")
 metrics.happened(Happening.BARGE_IN)
 print("counted", flush=True)
 sys.stdin.read()
 """
-
-
 DEAD = 4711
 
 
