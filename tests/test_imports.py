@@ -60,6 +60,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "engine.talk": (*BASE, "engine.protocol"),
     "engine.composition": ("engine",),
+    "engine.outbound": (*BASE, "engine.protocol"),
+    "engine.deliveries": (*BASE, "engine.protocol", "engine.outbound"),
     "engine.loading": (*BASE, "engine.session"),
     "engine.cli": ("engine",),
     "engine": ("engine",),
