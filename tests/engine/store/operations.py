@@ -1,12 +1,14 @@
-"""One call of every operation of a store."""
+"""One call of every operation of a store, and the pages of those that list."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.store.contract import SessionFilter, Store
 from engine.store.documents import Lease, ResourceKind
 from tests.engine.store.samples import NOON, delivery, log_entry, memory, message, resource, session, turn, usage
+
+D = TypeVar("D")
 
 AGENT = ResourceKind.AGENT
 LATER = NOON + timedelta(minutes=1)
@@ -48,3 +50,11 @@ WRITES: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "put_delivery": lambda store: store.put_delivery(delivery()),
     "check": lambda store: store.check(),
 }
+
+
+async def all_pages(page_after: Callable[[D | None], Awaitable[list[D]]]) -> list[list[D]]:
+    """The pages one gets by asking for what follows the last of the page before. A list that goes round in circles is cut."""
+    pages: list[list[D]] = []
+    while len(pages) < 100 and (page := await page_after(pages[-1][-1] if pages else None)):
+        pages.append(page)
+    return pages

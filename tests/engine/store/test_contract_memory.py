@@ -7,6 +7,7 @@ import trio
 
 from engine.store.contract import ConflictError, Store
 from engine.store.documents import MemoryDocument
+from tests.engine.store.operations import all_pages
 from tests.engine.store.samples import NOON, ODD_BODY, ODD_IDS, UNSTORABLE, memory
 
 ANNA = ("user:anna", "facts")
@@ -113,11 +114,8 @@ async def test_a_scope_is_listed_by_name_in_pages(store: Store) -> None:
     await store.append_memory(memory(scope="user:bob", name="his"), expected=0)
     expected = [memory(f"m{len(name) % 2}", name=name, revision=1 + len(name) % 2) for name in sorted(ODD_IDS)]
     assert await store.list_memory("user:anna", limit=100) == expected
-    paged: list[MemoryDocument] = []
-    while page := await store.list_memory("user:anna", limit=7, after=paged[-1].name if paged else ""):
-        assert len(page) <= 7
-        paged += page
-    assert paged == expected
+    paged = await all_pages(lambda after: store.list_memory("user:anna", limit=7, after=after.name if after else ""))
+    assert paged == [expected[first : first + 7] for first in range(0, len(expected), 7)]
     assert await store.list_memory("user:anna", limit=1, after=" cas") == [expected[sorted(ODD_IDS).index(" case")]]
     assert await store.list_memory("user:nobody", limit=9) == []
     for limit in (0, -1):

@@ -7,6 +7,7 @@ import trio
 
 from engine.store.contract import ConflictError, Store
 from engine.store.documents import Resource, ResourceKind
+from tests.engine.store.operations import all_pages
 from tests.engine.store.samples import NOON, ODD_BODY, ODD_IDS, UNSTORABLE, resource
 
 LATER = NOON + timedelta(days=1)
@@ -114,11 +115,11 @@ async def test_lists_are_in_the_order_of_ids_in_pages(store: Store) -> None:
     await store.put_resource(resource("another kind", PROJECT), expected=0)
     expected = sorted(ODD_IDS)  # by code point, as Python sorts
     assert [found.id for found in await store.list_resources(AGENT, limit=100)] == expected
-    paged: list[Resource] = []
-    while page := await store.list_resources(AGENT, limit=7, after=paged[-1].id if paged else ""):
-        assert len(page) <= 7
-        paged += page
-    assert paged == [resource(resource_id, body={"id": resource_id}, version=1) for resource_id in expected]
+    paged = await all_pages(lambda after: store.list_resources(AGENT, limit=7, after=after.id if after else ""))
+    assert paged == [
+        [resource(resource_id, body={"id": resource_id}, version=1) for resource_id in expected[first : first + 7]]
+        for first in range(0, len(expected), 7)
+    ]
     assert [found.id for found in await store.list_resources(PROJECT, limit=9)] == ["another kind"]
     assert await store.list_resources(ResourceKind.DEVICE, limit=9) == []
     for limit in (0, -1):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -11,6 +12,7 @@ import trio
 from engine.errors import NotFoundError
 from engine.store.contract import SessionFilter, Store, TakenOverError
 from engine.store.documents import EvaluationRecord, SessionDocument, SessionState
+from tests.engine.store.operations import all_pages
 from tests.engine.store.samples import NOON, ODD_BODY, ODD_IDS, message, session, turn, usage
 
 MILLISECOND = timedelta(milliseconds=1)
@@ -239,6 +241,10 @@ def matches(found: SessionDocument, which: SessionFilter) -> bool:
     )
 
 
+async def page_after(store: Store, which: SessionFilter, after: SessionDocument | None) -> list[SessionDocument]:
+    return await store.list_sessions(which, limit=5, after=after.id if after else "")
+
+
 async def test_lists_are_of_those_asked_for_newest_first_in_pages(store: Store) -> None:
     sessions = [
         session(
@@ -267,11 +273,8 @@ async def test_lists_are_of_those_asked_for_newest_first_in_pages(store: Store) 
     for which in filters:
         expected = [document for document in newest_first if matches(document, which)]
         assert await store.list_sessions(which, limit=100) == expected
-        pages: list[SessionDocument] = []
-        while page := await store.list_sessions(which, limit=5, after=pages[-1].id if pages else ""):
-            assert len(page) <= 5
-            pages += page
-        assert pages == expected
+        paged = await all_pages(partial(page_after, store, which))
+        assert paged == [expected[first : first + 5] for first in range(0, len(expected), 5)]
 
 
 async def test_a_page_follows_a_session_whether_it_matches_or_not(store: Store) -> None:
