@@ -1,9 +1,9 @@
 """The basic agent: one model that speaks by itself, without a planner (R16)."""
 
-import json
 from typing import ClassVar
 
 from agents.definitions import BasicAgent
+from agents.device import sensory_text
 from agents.finish import FINISH_SESSION, FinishToolBox
 from agents.moment import describe, local_now
 from agents.prompts import language_name, render
@@ -17,8 +17,6 @@ DEFAULT_INSTRUCTIONS = "Be a friendly and helpful partner in conversation."
 """For an agent that nobody has described."""
 HISTORY_MESSAGES = 60
 """Lines of the earlier conversation in a reconnect prompt: about ten minutes of talk and 2,000 tokens."""
-SENSORY_CHARACTERS = 4000
-"""Of sensory data per prompt. It comes from the client, which may send a megabyte."""
 
 
 class BasicAgentInteractionManager(TurnInteractionManager):
@@ -33,7 +31,7 @@ class BasicAgentInteractionManager(TurnInteractionManager):
         described = identity or purpose or guardrails
         template_id = TEMPLATE + RECONNECT if context.is_reconnect else TEMPLATE
         known = render(
-            "context", now=describe(local_now(context)), sensory=_sensory(context), chat_history=_history(context)
+            "context", now=describe(local_now(context)), sensory=sensory_text(context), chat_history=_history(context)
         )
         text = render(
             template_id,
@@ -64,7 +62,7 @@ class BasicAgentInteractionManager(TurnInteractionManager):
 
     async def turn_end(self, context: Context, steer: Steer) -> None:
         """Tell the model what time it is and what the sensors say: at each turn, as a session may run past midnight (C48)."""
-        text = render("supporting", now=describe(local_now(context)), sensory=_sensory(context))
+        text = render("supporting", now=describe(local_now(context)), sensory=sensory_text(context))
         await steer(RealtimeInstruction(text, InstructionType.SUPPORTING_CONTEXT))
 
 
@@ -94,10 +92,3 @@ def _history(context: Context) -> str:
     if len(lines) > HISTORY_MESSAGES:
         lines = ["(earlier lines left out)", *lines[-HISTORY_MESSAGES:]]
     return "\n".join(lines)
-
-
-def _sensory(context: Context) -> str:
-    if not context.sensory:
-        return ""
-    text = json.dumps(dict(context.sensory), ensure_ascii=False, default=str)
-    return text if len(text) <= SENSORY_CHARACTERS else f"{text[:SENSORY_CHARACTERS]}… (cut)"

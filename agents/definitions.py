@@ -152,10 +152,13 @@ class ModelConfiguration(Document):
 
 
 class LLMConfiguration(Document):
-    """The models that plan; the speaking model comes from the realtime configuration. None: a reasoning model (R1)."""
+    """The models that do not speak; the speaking model comes from the realtime configuration."""
 
     initial_planning: ModelConfiguration | None = None
+    """None: a reasoning model, as for the next one (R1)."""
     relational_planning: ModelConfiguration | None = None
+    summary: ModelConfiguration | None = None
+    """Condenses a conversation that is over, for an agent with memory. None: only its facts are kept (R16)."""
 
 
 class McpServer(Document):
@@ -256,6 +259,8 @@ class TestAgent(AgentDefinition):
     scenario: Text = None
     prompt: Text = None
     """Used alone when the connection sets noSystemPrompt."""
+    llm_configuration: LLMConfiguration = LLMConfiguration()
+    """Only its `summary` is used."""
 
 
 class RelationalAgent(TemplatableAgent):

@@ -6,8 +6,9 @@ import jinja2
 import pytest
 import trio
 
-from agents.basic import HISTORY_MESSAGES, SENSORY_CHARACTERS, BasicAgentInteractionManager
+from agents.basic import HISTORY_MESSAGES, BasicAgentInteractionManager
 from agents.definitions import BasicAgent, RelationalAgent
+from agents.device import SENSORY_CHARACTERS
 from agents.prompts import LANGUAGES, language_name, render
 from engine.config import RealtimeProperties
 from engine.elements import InstructionType, RealtimeInstruction

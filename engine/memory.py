@@ -1,0 +1,60 @@
+"""What is remembered beyond a conversation: the contract between agents and whatever keeps it (SPEC R4, R14, R16)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import StrEnum
+
+from engine.elements import JsonObject
+from engine.store.documents import MemoryDocument
+
+
+class MemoryScope(StrEnum):
+    """Whose it is, and how long it lives."""
+
+    SESSION = "session"
+    """One conversation's, over its runs."""
+    APPLICATION = "application"
+    """One user's with one agent, over all their conversations."""
+    USER = "user"
+    """One user's, whichever agent."""
+
+
+class Memory(ABC):
+    """The memory of one session's user. Each name of a scope has revisions, of which the newest counts.
+
+    Every method may raise StoreError.
+    """
+
+    @abstractmethod
+    async def get(self, scope: MemoryScope, name: str) -> MemoryDocument | None:
+        """The newest revision."""
+
+    @abstractmethod
+    async def revisions(self, scope: MemoryScope, name: str, *, limit: int) -> Sequence[MemoryDocument]:
+        """The newest ones, newest first."""
+
+    @abstractmethod
+    async def append(self, scope: MemoryScope, name: str, body: JsonObject) -> None:
+        """Write a new revision."""
+
+
+class NoMemory(Memory):
+    """Keeps nothing."""
+
+    async def get(self, scope: MemoryScope, name: str) -> MemoryDocument | None:
+        return None
+
+    async def revisions(self, scope: MemoryScope, name: str, *, limit: int) -> Sequence[MemoryDocument]:
+        return ()
+
+    async def append(self, scope: MemoryScope, name: str, body: JsonObject) -> None:
+        """Forget it."""
+
+
+_NOTHING = NoMemory()
+
+
+def memory_of(context: object) -> Memory:
+    """The memory of a session's context (its field `memory`); one that keeps nothing where it has none."""
+    memory = getattr(context, "memory", None)
+    return memory if isinstance(memory, Memory) else _NOTHING
