@@ -115,8 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="where the admin key is, or is put when there is none (default: admin.key in your data directory)",
     )
-    serve.add_argument("--handles", type=_handles, help=argparse.SUPPRESS)  # this and the next: for each of the workers
-    serve.add_argument("--metrics", type=Path, help=argparse.SUPPRESS)
+    serve.add_argument("--handles", type=_handles, help=argparse.SUPPRESS)  # for each of the workers
     serve.set_defaults(run=_serve)
 
     talk = commands.add_parser("talk", help="talk to an agent from the terminal")
@@ -186,7 +185,7 @@ def _serve(options: argparse.Namespace) -> int:
     from engine.transport.server import BoundAddress, open_listeners
     from engine.workers import supervise, work
 
-    plan = Plan(_projects(options), options.store, options.admin_key_file, options.metrics)
+    plan = Plan(_projects(options), options.store, options.admin_key_file)
     if options.handles is not None:
         return DONE if trio.run(work, plan, options.handles) else FAILED
 
@@ -208,7 +207,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _worker_command(options: argparse.Namespace) -> list[str]:
     """This command again; `-P`, so that what lies in the working directory does not stand in for the engine."""
-    return [sys.executable, "-P", "-m", "engine.cli", *options.arguments]
+    return [sys.executable, "-P", "-m", "engine.cli", *options.arguments, "--handles"]
 
 
 # --- talk ------------------------------------------------------------------------------------------------------------

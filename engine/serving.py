@@ -20,9 +20,11 @@ from engine.composition import open_services
 from engine.config import Settings
 from engine.identity.admin_key import open_admin_key
 from engine.loading import PartLoader
+from engine.observation import Observer, Observers
 from engine.observe.lateness import LatenessMeter, watch_lateness
 from engine.observe.metrics import Metrics, keep_sampled, make_metrics
 from engine.observe.steps import StepInstrument
+from engine.observe.tracing import open_tracing
 from engine.session.live import LiveSessions, server_stops
 from engine.session.watch import watch_sessions
 from engine.transport.app import create_app
@@ -63,8 +65,6 @@ class Plan:
     """The URL of the store."""
     admin_key_file: Path | None = None
     """None: beside the store in the user's data directory."""
-    metrics: Path | None = None
-    """The directory that the processes of one server share for their metrics; None when there is one process."""
 
 
 @attrs.define(eq=False)
@@ -127,10 +127,17 @@ async def serve(
     if admin_key.is_new:
         logger.warning("an admin key was made: %s", admin_key.path)
     async with AsyncExitStack() as stack:
-        metrics = stack.enter_context(closing(make_metrics(plan.metrics)))
+        metrics = stack.enter_context(closing(make_metrics(settings.metrics_directory)))
+        observers: list[Observer] = [metrics]
+        if settings.tracing:
+            observers.append(await stack.enter_async_context(open_tracing()))
         services = await stack.enter_async_context(
             open_services(
-                projects=plan.projects, store=plan.store, settings=settings, admin_key=admin_key, observer=metrics
+                projects=plan.projects,
+                store=plan.store,
+                settings=settings,
+                admin_key=admin_key,
+                observer=Observers(observers),
             )
         )
         lateness = LatenessMeter()
@@ -167,7 +174,7 @@ async def serve(
             nursery.start_soon(loader.run, name="loading parts")
             nursery.start_soon(watch_sessions, services, name="watch")
             nursery.start_soon(watch_lateness, lateness, metrics.loop_was_late, name="lateness")
-            if plan.metrics is not None:
+            if settings.metrics_directory is not None:
                 nursery.start_soon(keep_sampled, metrics, name="metrics")
             _settle_down(metrics)
             task_status.started(address)

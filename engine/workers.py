@@ -11,11 +11,9 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from subprocess import DEVNULL
-from tempfile import TemporaryDirectory
 
 import attrs
 import trio
@@ -23,6 +21,7 @@ import trio
 from engine.config import Settings
 from engine.errors import ConfigurationError
 from engine.observe.metrics import mark_worker_dead
+from engine.observe.workers import metrics_directory
 from engine.serving import NextOrder, Order, Plan, closing_seconds, serve
 from engine.transport.server import BoundAddress
 
@@ -205,6 +204,8 @@ class Supervisor:
     stop_seconds: float
     """What a worker may take from the order to stop to its end; then it is killed."""
     start_seconds: float = START_SECONDS
+    environment: Mapping[str, str] | None = None
+    """Of the workers; None: the same as this process's."""
     when_ended: Callable[[int], None] = _forget
     """Told the process id of each worker that has ended."""
     fault: str = attrs.field(default="", init=False)
@@ -290,6 +291,7 @@ class Supervisor:
             process = await trio.lowlevel.open_process(
                 [*self.command, str(handles)],
                 stdin=DEVNULL,
+                env=self.environment,
                 pass_fds=(handles.channel, *handles.listeners),
                 process_group=0,  # what is typed at a terminal is for the supervisor
             )
@@ -364,21 +366,19 @@ async def supervise(
     settings = Settings()
     stop_seconds = settings.drain_seconds + closing_seconds(settings) + STOP_MARGIN_SECONDS
     address = BoundAddress(*listeners[0].socket.getsockname()[:2])
-    with (
-        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
-        TemporaryDirectory(prefix="souffleur-metrics-") as metrics,
-    ):
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals, metrics_directory() as metrics:
 
         async def next_order() -> Order:
             await anext(signals)
             return Order.STOP
 
         supervisor = Supervisor(
-            [*command, "--metrics", metrics, "--handles"],
+            command,
             listeners,
             count,
             stop_seconds,
-            when_ended=partial(mark_worker_dead, Path(metrics)),
+            environment={**os.environ, "SOUFFLEUR_METRICS_DIRECTORY": str(metrics)},
+            when_ended=partial(mark_worker_dead, metrics),
         )
         await supervisor.run(next_order, partial(say_ready, address))
     return supervisor.fault

@@ -82,7 +82,8 @@ async def open_scene(
         ended.append(pid)
         scene.one_has_ended.set()
 
-    supervisor = Supervisor([sys.executable, "-c", program], listeners, count, stop_seconds, start_seconds, note)
+    command = [sys.executable, "-c", program]
+    supervisor = Supervisor(command, listeners, count, stop_seconds, start_seconds, when_ended=note)
     orders, next_order = trio.open_memory_channel[Order](10)
     scene = Scene(supervisor, port, ended, trio.Event(), trio.Event(), trio.Event(), orders)
 
@@ -211,7 +212,7 @@ async def test_every_order_reaches_every_worker() -> None:
 async def test_a_supervisor_that_fails_leaves_no_worker() -> None:
     listeners = await open_listeners("127.0.0.1", 0)
     ended: list[int] = []
-    supervisor = Supervisor([sys.executable, "-c", HANGS], listeners, 2, LONGEST, LONGEST, ended.append)
+    supervisor = Supervisor([sys.executable, "-c", HANGS], listeners, 2, LONGEST, when_ended=ended.append)
 
     def fail() -> None:
         raise RuntimeError("on purpose")
