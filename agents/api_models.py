@@ -129,14 +129,35 @@ class ShownUser(UserDocument):
     last_seen_at: str | None = None
 
 
+class SentApiKey(Document):
+    name: str = Field(default="", max_length=256)
+    role: Literal["member", "owner", "admin"] = "member"
+    projects: list[Ref] | None = Field(default=None, json_schema_extra={"uniqueItems": True})
+    """The only projects it may touch; null: those of its user."""
+    user: str = Field(default="", max_length=256)
+    """Whom it speaks for, and then it can do no more than they; empty for nobody in particular."""
+    expires_at: Time | None = None
+
+
+class ShownApiKey(SentApiKey):
+    id: str
+    key: str | None = None
+    """The key itself, in the answer to its creation and never again."""
+
+
 MODELS: dict[ResourceKind, TypeAdapter[Any]] = {
     ResourceKind.PROJECT: TypeAdapter(Project),
     ResourceKind.AGENT: TypeAdapter(AgentDocument),
     ResourceKind.TEMPLATE_REVISION: TypeAdapter(TemplateDocument),
     ResourceKind.REALTIME_CONFIGURATION: TypeAdapter(RealtimeConfigurationDocument),
     ResourceKind.USER: TypeAdapter(SentUser),
+    ResourceKind.API_KEY: TypeAdapter(SentApiKey),
 }
-SHOWN: dict[ResourceKind, TypeAdapter[Any]] = {**MODELS, ResourceKind.USER: TypeAdapter(ShownUser)}
+SHOWN: dict[ResourceKind, TypeAdapter[Any]] = {
+    **MODELS,
+    ResourceKind.USER: TypeAdapter(ShownUser),
+    ResourceKind.API_KEY: TypeAdapter(ShownApiKey),
+}
 
 
 class _Schema(GenerateJsonSchema):

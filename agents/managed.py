@@ -29,6 +29,7 @@ from agents.api_models import (
     KeptUser,
     RealtimeConfigurationDocument,
     RelationalAgentDocument,
+    SentApiKey,
     SentUser,
     TemplateDocument,
     TestAgentDocument,
@@ -64,6 +65,7 @@ ADMINS_ONLY = ("llmConfiguration", "mcpServers", "preSessionWebhook", "postSessi
 MAX_FAULTS = 50
 """Told of one document; the rest is found when these are mended."""
 
+_OF_API_KEYS = frozenset(("name", "role", "projects", "user", "expiresAt"))
 _MISSING = object()
 _PATH_NAME = re.compile(r"(?i).*(directory|folder|path|file)")
 _INSTALLED_TOOL = re.compile(INSTALLED_TOOL_PATTERN)
@@ -90,6 +92,8 @@ class ProjectDocuments:
     def complete(self, kind: ResourceKind, body: JsonObject) -> JsonObject:
         if kind is ResourceKind.USER:
             return _shown_user(body)
+        if kind is ResourceKind.API_KEY:
+            return {name: value for name, value in body.items() if name in _OF_API_KEYS}
         try:
             return _dumped(MODELS[kind].validate_python(body, by_alias=True, by_name=False))
         except ValidationError:  # an older version has written it; better as it is than not at all
@@ -143,6 +147,7 @@ _SHAPES: Mapping[ResourceKind, Any] = {
     ResourceKind.TEMPLATE_REVISION: TemplateDocument,
     ResourceKind.REALTIME_CONFIGURATION: RealtimeConfigurationDocument,
     ResourceKind.USER: SentUser,
+    ResourceKind.API_KEY: SentApiKey,
 }
 """Where field names are looked for that may have been meant."""
 
@@ -177,6 +182,8 @@ class _Check:
                     await self.configuration()
                 case ResourceKind.TEMPLATE_REVISION:
                     await self.belongs_to_project()
+                case ResourceKind.API_KEY:
+                    await self.api_key()
                 case _:
                     pass
 
@@ -237,6 +244,15 @@ class _Check:
         check_template_use(self.report, (), self.body, await self._templates(project))
         installed = [each if _is_installed_tool(each) else None for each in listed(self.body.get("tools"))]
         check_tools(self.report, (), {"tools": installed})
+
+    async def api_key(self) -> None:
+        for place, ref in enumerate(listed(self.body.get("projects"))):
+            if isinstance(ref, str) and await self.catalog.project(ref) is None:
+                known = [access.ref for access in await self.catalog.stored.projects()]
+                self.report(("projects", place), unknown("project", ref, known))
+        user = self.body.get("user")
+        if isinstance(user, str) and user and await self.catalog.user(user) is None:
+            self.report(("user",), "unknown user; one who came by a token has the name their issuer calls them")
 
     def _leave_to_admins(self, fields: Sequence[str]) -> None:
         before = self.stored or {}

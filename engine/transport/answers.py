@@ -11,28 +11,15 @@ import trio
 from pydantic import BaseModel
 from quart import Response, request
 
-from engine.errors import ErrorCode, RemoteError
-from engine.principal import UnauthorizedError
 from engine.transport.asgi import Problem
-from engine.transport.auth import CHALLENGE
+from engine.transport.body import RefusedError
 from engine.transport.pages import is_known
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 JSON = "application/json"
-RETRY_AFTER_SECONDS = 5
-"""When a store that failed is worth asking again."""
-
 _TAGS = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
-
-
-class RefusedError(Exception):
-    """A request that is answered with a problem document."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
 
 
 def refused(status: int, detail: str, **more: Any) -> RefusedError:
@@ -74,23 +61,6 @@ def read_response(document: Any) -> Response:
 def problem_response(problem: Problem) -> Response:
     headers = {name.decode(): value.decode() for name, value in problem.raw_headers()}
     return Response(problem.document(), problem.status, headers)
-
-
-def unavailable(detail: str) -> Problem:
-    return Problem(503, detail, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-
-
-def problem_of(error: RemoteError) -> Problem:
-    """How a rule's verdict is said over HTTP."""
-    if isinstance(error, UnauthorizedError):
-        return Problem(401, error.message, CHALLENGE)
-    match error.code:
-        case ErrorCode.FORBIDDEN:
-            return Problem(403, error.message)
-        case ErrorCode.NOT_FOUND:
-            return Problem(404, error.message)
-        case _:
-            return unavailable(error.message)
 
 
 # --- entity tags -----------------------------------------------------------------------------------------------------

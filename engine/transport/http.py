@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Any
 
 import orjson
 import trio
@@ -12,19 +13,22 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from engine.config import CamelModel
+from engine.errors import ErrorCode, RemoteError
 from engine.session.services import Services
 from engine.store.contract import StoreError
-from engine.transport import asyncapi
-from engine.transport.answers import RefusedError, inline, json_response, problem_response
+from engine.transport import agents, asyncapi, sessions
+from engine.transport.answers import inline, json_response, problem_response
 from engine.transport.asgi import Problem
-from engine.transport.openapi import Answer, Operation, Parameter, describe
+from engine.transport.body import RefusedError
+from engine.transport.management.routes import add_management
+from engine.transport.openapi import Answer, Operation, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
 from engine.transport.pipeline_http import OPERATIONS as PIPELINE_OPERATIONS
+from engine.transport.problems import problem_of
+from engine.transport.requests import IdConverter, routed_path
 
 logger = logging.getLogger(__name__)
 
-PAGE_LIMIT = 1000
-"""The most items in one answer; also the default, as a list of agents is short."""
 BODY_BYTES = 1 << 20
 """The largest request body: what may come over the WebSocket in one frame."""
 CHECK_SECONDS = 5.0
@@ -32,16 +36,6 @@ CHECK_SECONDS = 5.0
 
 Readiness = Callable[[], Awaitable[Mapping[str, str]]]
 """The parts of the process by name: why one is not ready, or "" when it is."""
-
-
-class AgentItem(CamelModel):
-    ref: str
-    name: str
-
-
-class AgentPage(CamelModel):
-    items: list[AgentItem]
-    next: str | None = Field(description="What to pass as `after` for the next page; null on the last.")
 
 
 class Health(CamelModel):
@@ -54,37 +48,44 @@ class ReadinessReport(CamelModel):
 
 
 OPERATIONS = (
-    Operation(
-        "/api/agents",
-        "Published agents of public projects",
-        {200: Answer(AgentPage)},
-        parameters=(
-            Parameter("limit", {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "default": PAGE_LIMIT}),
-            Parameter("after", {"type": "string"}),
-        ),
-        refusals=(400,),
-    ),
-    Operation("/healthz", "Whether the process runs", {200: Answer(Health)}),
+    Operation("/healthz", "Whether the process runs", {200: Answer(Health)}, refusals=(403,)),
     Operation(
         "/readyz",
         "Whether the store and the parts are ready",
         {200: Answer(ReadinessReport), 503: Answer(ReadinessReport)},
+        refusals=(403,),
     ),
 )
 
 
+class HttpApp(QuartTrio):
+    """The web framework's application, given paths in which an id keeps its slashes."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        routed: Any = {**scope, "path": routed_path(scope)}
+        await super().__call__(routed, receive, send)
+
+
 def create_http_app(services: Services, readiness: Readiness | None) -> QuartTrio:
-    app = QuartTrio(__name__, static_folder=None, template_folder=None)
+    app = HttpApp(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.merge_slashes = False
+    app.url_map.converters["id"] = IdConverter
     app.register_error_handler(HTTPException, inline(_refused))
     app.register_error_handler(RefusedError, inline(_problem))
+    app.register_error_handler(RemoteError, inline(_remote))
+    app.register_error_handler(StoreError, inline(_store_failed))
     app.register_error_handler(Exception, inline(_failed))
     app.after_request(inline(_harden))
-    app.add_url_rule("/api/agents", "agents", partial(_agents, services))
+    operations = [*OPERATIONS, *PIPELINE_OPERATIONS]
+    operations += agents.add_agents(app, services)
+    operations += sessions.add_sessions(app, services)
+    if services.documents is not None:
+        operations += add_management(app, services, services.documents)
     app.add_url_rule("/healthz", "healthz", inline(_healthz))
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
-    document = orjson.dumps(describe((*OPERATIONS, *PIPELINE_OPERATIONS)))
-    app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, document)))
+    app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, orjson.dumps(describe(operations)))))
     app.add_url_rule("/asyncapi.json", "asyncapi", inline(partial(_document, asyncapi.document())))
     for name, page in load_pages().items():
         app.add_url_rule(f"/{name}", f"page {name}", inline(partial(_page, page)))
@@ -105,6 +106,15 @@ def _allowed(error: HTTPException) -> dict[str, str]:
     return {name: value for name, value in error.get_headers() if name.lower() in ("allow", "retry-after")}
 
 
+def _remote(error: RemoteError) -> Response:
+    return problem_response(problem_of(error.code, error.message))
+
+
+def _store_failed(error: StoreError) -> Response:
+    logger.warning("a request failed: %s", error)
+    return problem_response(problem_of(ErrorCode.TOO_BUSY, "The store cannot be reached now; try again shortly."))
+
+
 def _failed(error: Exception) -> Response:  # the fence: a fault in one request is answered and logged, once
     logger.error("a request failed", exc_info=error)
     return problem_response(Problem(500, "Something went wrong on our side."))
@@ -114,22 +124,6 @@ def _harden(response: Response) -> Response:
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers.setdefault("Cache-Control", "no-store")
     return response
-
-
-async def _agents(services: Services) -> Response:
-    limit = request.args.get("limit", str(PAGE_LIMIT))
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= PAGE_LIMIT):
-        return problem_response(Problem(400, f"limit has to be a whole number from 1 to {PAGE_LIMIT}."))
-    agents = list(await services.catalog.published_agents())
-    start, after = 0, request.args.get("after")
-    if after is not None:
-        refs = [agent.ref for agent in agents]
-        if after not in refs:
-            return problem_response(Problem(400, "after has to be the next of an earlier answer."))
-        start = refs.index(after) + 1
-    end = start + int(limit)
-    shown = [AgentItem(ref=agent.ref, name=agent.name) for agent in agents[start:end]]
-    return json_response(AgentPage(items=shown, next=shown[-1].ref if end < len(agents) else None))
 
 
 def _healthz() -> Response:

@@ -15,6 +15,11 @@ from engine.elements import JsonObject
 from engine.transport.asgi import PROBLEM_TYPE
 
 JSON = "application/json"
+PAGE_LIMIT = 1000
+"""The most items in one answer."""
+PAGE_DEFAULT = 100
+MAX_CURSOR = 1024
+"""Characters of an `after`: longer than any id."""
 REFERENCE = "#/components/schemas/"
 
 
@@ -103,6 +108,18 @@ HEADERS: Mapping[str, JsonObject] = {
     "WWW-Authenticate": {"description": "How to say who you are.", "schema": {"type": "string"}},
 }
 REFUSAL_HEADERS: Mapping[int, tuple[str, ...]] = {401: ("WWW-Authenticate",), 503: ("Retry-After",)}
+
+
+LIMIT = Parameter(
+    "limit",
+    {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "default": PAGE_DEFAULT},
+    description="The most items in the answer, which may be fewer before the last page.",
+)
+AFTER = Parameter(
+    "after", {"type": "string", "maxLength": MAX_CURSOR}, description="The `next` of the answer that is gone on from."
+)
+IF_MATCH = Parameter("If-Match", {"type": "string"}, "header", "The entity tag of what is to be changed.")
+IF_NONE_MATCH = Parameter("If-None-Match", {"type": "string"}, "header", "Entity tags of what is there already.")
 
 
 def path_parameter(name: str, description: str) -> Parameter:
