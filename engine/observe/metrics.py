@@ -34,7 +34,9 @@ from engine.observe.families import (
     Series,
     Totals,
 )
+from engine.observe.lateness import LatenessMeter, watch_lateness
 from engine.observe.page import Page, entries
+from engine.observe.steps import StepSearch
 from engine.observe.workers import fold, most_bytes, open_page, read_others
 from engine.store.documents import SessionDocument, TurnDocument
 
@@ -115,8 +117,12 @@ STORE = Family(
 LATENESS = Family(
     Kind.HISTOGRAM, "loop_lateness_seconds", "How late a task wakes, looked at ten times a second.", (), LOOP_SECONDS
 )
-HELD = Family(
-    Kind.HISTOGRAM, "loop_held_seconds", "Times the loop was held for longer than a frame lasts.", (), LOOP_SECONDS
+LONG_STEPS = Family(
+    Kind.HISTOGRAM,
+    "long_step_seconds",
+    "Steps of a task that took longer than a frame lasts, of those looked at: all when the loop is late, else none.",
+    (),
+    LOOP_SECONDS,
 )
 LINES = Family(Kind.GAUGE, "lines", "Lines to clients that are open now.")
 OUTBOX_ELEMENTS = Family(Kind.GAUGE, "outbox_elements", "Elements that wait to be sent to clients.")
@@ -140,7 +146,7 @@ FAMILIES = (
     *HAPPENINGS.values(),
     STORE,
     LATENESS,
-    HELD,
+    LONG_STEPS,
     LINES,
     OUTBOX_ELEMENTS,
     UNSENT_SPEECH,
@@ -237,12 +243,12 @@ class Metrics(Observer):
     # --- what is looked at
 
     def loop_was_late(self, seconds: float) -> None:
-        """For `watch_lateness`."""
+        """A look at the loop, by `watch_lateness`."""
         self._series[LATENESS].observe(max(0.0, seconds))
 
-    def loop_was_held(self, seconds: float) -> None:
-        """For `StepInstrument`."""
-        self._series[HELD].observe(seconds)
+    def step_was_long(self, seconds: float) -> None:
+        """A step that was found by a `StepSearch`."""
+        self._series[LONG_STEPS].observe(seconds)
 
     @contextmanager
     def watching_line(self, read: ReadLine) -> Generator[None]:
@@ -280,8 +286,24 @@ class Metrics(Observer):
         self.page.close()
 
 
-async def keep_sampled(metrics: Metrics) -> None:
-    """For the other processes, which cannot ask this one: a task of each of several workers."""
+async def watch_process(metrics: Metrics, meter: LatenessMeter) -> None:
+    """Look at this process as long as it serves: how late its loop is, who holds it, and what is asked for rather than told."""
+    search = StepSearch(metrics.step_was_long)
+
+    def tell(seconds: float) -> None:
+        metrics.loop_was_late(seconds)
+        search.loop_was_late(seconds)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            if metrics.directory is not None:  # else it is looked at when it is given out
+                nursery.start_soon(_keep_sampled, metrics, name="watch: samples")
+            await watch_lateness(meter, tell)
+    finally:
+        search.stop()
+
+
+async def _keep_sampled(metrics: Metrics) -> None:
     while True:
         metrics.sample()
         await trio.sleep(SAMPLE_SECONDS)

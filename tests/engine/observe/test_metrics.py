@@ -157,11 +157,11 @@ def test_the_loop() -> None:
     metrics = make_metrics()
     metrics.loop_was_late(0.0004)
     metrics.loop_was_late(-0.1)  # a clock that went back is no lateness
-    metrics.loop_was_held(0.03)
+    metrics.step_was_long(0.03)
     assert value(metrics, "loop_lateness_seconds_sum") == 0.0004
     assert value(metrics, "loop_lateness_seconds_bucket", le="0.0005") == 2
-    assert value(metrics, "loop_held_seconds_bucket", le="0.02") == 0
-    assert value(metrics, "loop_held_seconds_bucket", le="0.05") == 1
+    assert value(metrics, "long_step_seconds_bucket", le="0.02") == 0
+    assert value(metrics, "long_step_seconds_bucket", le="0.05") == 1
 
 
 def test_lines_are_asked_when_metrics_are_given_out() -> None:

@@ -1,4 +1,4 @@
-"""The instrument: a loop that is held is noticed, whoever holds it again is named, and that costs little."""
+"""Long steps: whoever makes one is named, and nobody pays for that while the loop is in time."""
 
 import logging
 from collections.abc import Callable, Generator
@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from engine.observe.steps import NAMING_SECONDS, PAUSE_SECONDS, SILENT_SECONDS, StepInstrument
+from engine.observe.steps import PAUSE_SECONDS, SEARCH_SECONDS, SILENT_SECONDS, StepInstrument, StepSearch
 
 
 @attrs.define
@@ -61,6 +61,7 @@ class _Waiting(trio.abc.Instrument):
 
 @contextmanager
 def watched(caplog: pytest.LogCaptureFixture) -> Generator[Watched]:
+    """Every step is looked at."""
     caplog.set_level(logging.WARNING, "engine.observe.steps")
     watched = Watched(Clock(), caplog)
     instrument = StepInstrument(watched.told.append, clock=watched.clock)
@@ -76,48 +77,21 @@ async def test_short_steps_and_long_waits_are_nothing(caplog: pytest.LogCaptureF
         for _ in range(10):
             await loop.hold(0.019)
             await loop.idle(5.0)
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(loop.hold, 0.006)
         assert loop.told == []
         assert loop.lines == []
 
 
-async def test_a_long_step_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    with watched(caplog) as loop:
-        await loop.hold(0.05)
-        assert loop.told == pytest.approx([0.05])
-        assert loop.lines == ["the loop was held for 50 ms"]
-
-
-async def test_many_steps_together_are_told_too(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody's frame is sooner for its being held by many."""
+async def test_a_long_step_is_told_with_its_task(caplog: pytest.LogCaptureFixture) -> None:
     with watched(caplog) as loop:
         async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(loop.hold, 0.006)
-        assert loop.told == pytest.approx([0.03])
-
-
-async def test_who_holds_it_again_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    with watched(caplog) as loop:
-        await loop.hold(0.03)
-        await loop.idle(2.0)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(loop.hold, 0.04, name="a heavy one")
             nursery.start_soon(loop.hold, 0.001, name="a light one")
-        assert loop.lines[0] == "the loop was held for 30 ms"
-        assert loop.lines[1] == "the loop was held for 41 ms by 2 steps, of which 40 ms by the task 'a heavy one'"
-
-
-async def test_every_step_is_looked_at_for_a_while_only(caplog: pytest.LogCaptureFixture) -> None:
-    with watched(caplog) as loop:
-        await loop.hold(0.03)
-        await loop.idle(NAMING_SECONDS + 0.1)
-        await loop.hold(0.03)  # the next look at every step is not yet due
-        assert loop.lines[1] == "the loop was held for 30 ms"
-        await loop.idle(PAUSE_SECONDS)
-        await loop.hold(0.03)
-        await loop.idle(SILENT_SECONDS)
-        await loop.hold(0.03)
-        assert ["task" in line for line in loop.lines] == [False, False, False, True]
+            nursery.start_soon(loop.hold, 0.04, name="a heavy one")
+            nursery.start_soon(loop.hold, 0.002, name="another light one")
+        assert loop.told == pytest.approx([0.04])
+        assert loop.lines == ["a step of the task 'a heavy one' held the loop for 40 ms"]
 
 
 async def test_the_log_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,9 +102,54 @@ async def test_the_log_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
         await loop.hold(0.03)
         assert len(loop.told) == 11
         assert len(loop.lines) == 2
-        assert loop.lines[1].endswith("; 9 more times since the last such line")
+        assert loop.lines[1].endswith(" held the loop for 30 ms; 9 more long steps since the last such line")
 
 
-def test_no_hook_is_called_for_each_step_while_nothing_holds_the_loop() -> None:
-    hooks = {name for name in dir(trio.abc.Instrument) if not name.startswith("_")}
-    assert {name for name in vars(StepInstrument) if name in hooks} == {"before_io_wait", "after_io_wait"}
+@contextmanager
+def searching(caplog: pytest.LogCaptureFixture) -> Generator[tuple[Watched, StepSearch]]:
+    caplog.set_level(logging.WARNING, "engine.observe.steps")
+    watched = Watched(Clock(), caplog)
+    search = StepSearch(watched.told.append, clock=watched.clock)
+    try:
+        yield watched, search
+    finally:
+        search.stop()
+
+
+async def test_nothing_is_looked_at_while_the_loop_is_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    with searching(caplog) as (loop, search):
+        search.loop_was_late(0.02)
+        await loop.hold(0.05)
+        assert loop.told == []
+        assert loop.lines == []
+
+
+async def test_whoever_holds_a_late_loop_again_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with searching(caplog) as (loop, search):
+        search.loop_was_late(0.05)
+        await loop.hold(0.03)
+        assert loop.told == pytest.approx([0.03])
+        assert loop.lines[0] == "the loop was late by 50 ms; who holds it is looked for"
+        assert loop.lines[1].endswith("held the loop for 30 ms")
+
+
+async def test_a_loop_that_is_always_late_is_searched_for_a_third_of_the_time(caplog: pytest.LogCaptureFixture) -> None:
+    seconds = 600
+    with searching(caplog) as (loop, search):
+        for _ in range(seconds):
+            search.loop_was_late(0.5)
+            await loop.hold(0.03)
+            await loop.idle(0.97)
+        share = SEARCH_SECONDS / (SEARCH_SECONDS + PAUSE_SECONDS)
+        assert len(loop.told) == pytest.approx(seconds * share, abs=2)
+        assert len([line for line in loop.lines if "is looked for" in line]) == seconds / 60
+
+
+async def test_the_search_leaves_nothing_behind(caplog: pytest.LogCaptureFixture) -> None:
+    with searching(caplog) as (loop, search):
+        search.loop_was_late(0.05)
+        await loop.idle(SEARCH_SECONDS)
+        search.loop_was_late(0.0)
+        await loop.hold(0.03)
+        assert loop.told == []
+        search.stop()

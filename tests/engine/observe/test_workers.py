@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import trio
+from trio.testing import MockClock
 
 from engine.errors import ConfigurationError
 from engine.observation import Happening
-from engine.observe.metrics import Metrics, make_metrics, mark_worker_dead
+from engine.observe.lateness import LatenessMeter
+from engine.observe.metrics import SAMPLE_SECONDS, Metrics, make_metrics, mark_worker_dead, watch_process
 from engine.observe.page import read_page
 from engine.observe.workers import metrics_directory
 from tests.engine.observe.test_metrics import SESSION, value
@@ -157,6 +160,37 @@ def test_what_another_version_counted_is_left_out(tmp_path: Path) -> None:
         with metrics_of_a_worker(tmp_path) as metrics:
             metrics.refused("quota")
             assert value(metrics, "refusals_total", reason="quota") == 1
+
+
+async def test_a_process_is_watched(tmp_path: Path, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one gives out what its lines said a second ago, and how late its loop was; afterwards nothing is looked at."""
+    mock_clock.autojump_threshold = 0
+    added, add = list[trio.abc.Instrument](), trio.lowlevel.add_instrument
+
+    def add_noted(instrument: trio.abc.Instrument) -> None:
+        added.append(instrument)
+        add(instrument)
+
+    monkeypatch.setattr(trio.lowlevel, "add_instrument", add_noted)
+    meter, waiting = LatenessMeter(), [(3, 1.5)]
+    with metrics_of_a_worker(tmp_path) as watched, metrics_of_a_worker(tmp_path) as other:
+        with watched.watching_line(lambda: waiting[0]):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watch_process, watched, meter)
+                await trio.sleep(0.5)
+                assert value(other, "outbox_elements") == 3
+                waiting[0] = (8, 2.0)
+                await trio.sleep(SAMPLE_SECONDS)
+                assert value(other, "outbox_elements") == 8
+                mock_clock.jump(0.4)  # this task holds the loop
+                await trio.sleep(0.05)
+                assert meter.latest > 0.3
+                assert value(other, "loop_lateness_seconds_bucket", le="0.2") == 15
+                assert value(other, "loop_lateness_seconds_count") == 16
+                nursery.cancel_scope.cancel()
+    (instrument,) = added
+    with pytest.raises(KeyError):
+        trio.lowlevel.remove_instrument(instrument)
 
 
 @pytest.mark.parametrize("memory", ["there", "missing"])
