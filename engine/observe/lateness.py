@@ -11,8 +11,8 @@ import attrs
 import trio
 
 PROBE_SECONDS = 0.097
-"""Between two looks. No multiple of a frame, so that they do not all fall in step with one session's frames. One takes about
-20 µs, so all of them 0.2 ms of a second."""
+"""Between two looks. No multiple of a frame, so that they do not all fall in step with one session's frames. One takes 20 to 70 µs,
+so all of them at most 0.7 ms of a second."""
 WEIGHT = 0.1
 """Of the newest look in the mean: a lateness has to last for ten looks, a second or two, to be most of it."""
 MOST_COUNTED = 0.5
