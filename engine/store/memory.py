@@ -343,7 +343,8 @@ def _usage_records(documents: Mapping[str, str]) -> list[UsageDocument]:
 
 
 def _purge(kept: dict[str, V], is_forgotten: Callable[[V], bool]) -> None:
-    """Delete what is forgotten among the first that came: the oldest, which are the next to be forgotten."""
+    """Look at a few, delete those that are forgotten, and put the others behind: so all are looked at in turn."""
     for key, value in list(islice(kept.items(), PURGED_AT_ONCE)):
-        if is_forgotten(value):
-            del kept[key]
+        del kept[key]
+        if not is_forgotten(value):
+            kept[key] = value
