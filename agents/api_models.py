@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AwareDatetime, BeforeValidator, Field, TypeAdapter
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from agents.definitions import (
@@ -110,6 +110,8 @@ class SentUser(UserDocument):
 class KeptUser(Document):
     """A user as the store has them. One that came by a token was written down by the engine, whatever their issuer calls them."""
 
+    model_config = ConfigDict(extra="ignore")
+
     name: str = ""
     email: str = ""
     role: Literal["member", "owner", "admin"] = "member"
@@ -187,7 +189,7 @@ def _narrowed(schema: JsonObject) -> JsonObject:
         if name in properties:
             properties[name] = {"type": "array", "maxItems": 0}
     if "command" in properties:  # a server of tools, which may only be one that runs already
-        del properties["command"]
+        properties["command"] = {"type": "null"}
         properties["url"] = properties["url"]["anyOf"][0]
         narrowed["required"] = [*narrowed.get("required", []), "url"]
     return narrowed

@@ -220,10 +220,10 @@ def read_configuration(configuration_id: str, body: JsonObject) -> tuple[JsonObj
     return None if configuration is None else (configuration.properties, project_of(body))
 
 
-def read_user(name: str, body: JsonObject) -> UserAccount | None:
+def read_user(name: str, body: JsonObject) -> UserAccount:
     kept = _read(KeptUser, ResourceKind.USER, name, body)
-    if kept is None:
-        return None
+    if kept is None:  # who is not known here may still have a token, and it may have been this one who was shut out
+        return UserAccount(name, is_disabled=True)
     return UserAccount(
         name,
         AccessRole(kept.role),

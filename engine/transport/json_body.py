@@ -29,8 +29,8 @@ def read_json(body: bytes) -> Any:
     """The value that a body holds. Numbers without a fraction are whole ones, however they are written (1.0, 1e3).
 
     Raises:
-        BadJsonError: it is not JSON in UTF-8; a key is in an object twice; a number is too large, or none (NaN); it is nested too
-            deep or holds too much.
+        BadJsonError: it is not JSON in UTF-8; a key is in an object twice; a number is too large, or none (NaN); a text has a NUL; it is
+            nested too deep or holds too much.
     """
     if _values_at_most(body) > MAX_VALUES:
         raise BadJsonError(f"The body holds more than {MAX_VALUES} values.")
@@ -39,6 +39,8 @@ def read_json(body: bytes) -> Any:
     except orjson.JSONDecodeError as exc:
         raise BadJsonError(f"The body is not JSON: {exc.msg} (line {exc.lineno}, column {exc.colno}).") from None
     _check_depth(roughly)
+    if rb"\u0000" in body and _has_nul(roughly):
+        raise BadJsonError("The body has a text with the character NUL, which databases cannot keep.")
     return json.loads(body, object_pairs_hook=_object, parse_int=_whole, parse_float=_number)
 
 
@@ -63,6 +65,14 @@ def _check_depth(value: Any) -> None:
             return
         level = inner
     raise BadJsonError(f"The body is nested more than {MAX_DEPTH} deep.")
+
+
+def _has_nul(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any("\0" in name or _has_nul(item) for name, item in cast("dict[str, Any]", value).items())
+    if isinstance(value, list):
+        return any(map(_has_nul, cast("Iterable[Any]", value)))
+    return isinstance(value, str) and "\0" in value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
