@@ -282,7 +282,7 @@ class Metrics(Observer):
         return expose(totals), CONTENT_TYPE
 
     def close(self) -> None:
-        """The end of this process's metrics; its file stays until it is marked as dead. Nothing may be told after this."""
+        """The end of this process's metrics: what they say of now is left out from here on. The file stays until it is marked as dead."""
         self.page.close()
 
 

@@ -32,7 +32,6 @@ class Page:
 
     def __init__(self, block: mmap.mmap | bytearray, file: int | None = None) -> None:
         """`block` is all zeros. `file`, when it is given, holds the lock that says that its owner lives."""
-        self._block = block
         self._file = file
         self._bytes = memoryview(block)
         self._sizes = self._bytes.cast("Q")
@@ -82,13 +81,9 @@ class Page:
         return bytes(self._bytes[: self._used])
 
     def close(self) -> None:
-        """Give the memory and the lock back; the file stays. What is counted from here on raises ValueError."""
-        self.numbers.release()
-        self._sizes.release()
-        self._bytes.release()
-        if isinstance(self._block, mmap.mmap):
-            self._block.close()
+        """Say that its owner is no more. The memory goes with the page, so what is still counted does no harm."""
         if self._file is not None:
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # by itself, as the map has a copy of the descriptor
             os.close(self._file)
             self._file = None
 

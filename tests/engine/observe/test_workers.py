@@ -147,6 +147,16 @@ def test_a_fold_that_was_cut_off_is_not_counted_twice(
         assert value(metrics, "refusals_total", reason="quota") == 1
 
 
+def test_what_is_told_after_the_end_does_no_harm(tmp_path: Path) -> None:
+    with metrics_of_a_worker(tmp_path) as metrics, metrics_of_a_worker(tmp_path) as other:
+        metrics.close()
+        metrics.session_opened(SESSION, "OpenAI")
+        metrics.refused("quota")
+        assert value(other, "refusals_total", reason="quota") == 1
+        assert value(other, "sessions", provider="OpenAI") is None
+        assert value(other, "workers") == 1
+
+
 def test_a_page_that_was_never_finished_is_removed(tmp_path: Path) -> None:
     (tmp_path / f".worker-{DEAD}-1").write_bytes(b"")
     mark_worker_dead(tmp_path, DEAD)
