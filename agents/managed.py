@@ -190,10 +190,11 @@ class _Check:
     def report(self, path: Path, message: str, *, of_key: bool = False, fatal: bool = True) -> None:
         """Raises _EnoughError: finding more would take longer than it can be worth to anybody."""
         self._told += 1
+        is_last = self._told == MAX_FAULTS
         fault = DocumentFault(_pointer(path, self.body), message)
-        if fatal and fault not in self.faults:
+        if (fatal or (is_last and not self.faults)) and fault not in self.faults:
             self.faults.append(fault)
-        if self._told >= MAX_FAULTS:
+        if is_last:
             raise _EnoughError
 
     def structure(self, kind: ResourceKind) -> None:
