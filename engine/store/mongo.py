@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from engine.store import mongo_documents, mongo_leases, mongo_sessions
+from engine.store import mongo_documents, mongo_leases, mongo_link, mongo_sessions
 from engine.store.contract import SessionFilter, Store, StoreError
 from engine.store.documents import (
     Delivery,
@@ -29,9 +29,8 @@ from engine.store.documents import (
 from engine.store.group_writer import GroupWriter, Write, open_group_writer
 from engine.store.mongo_appends import Append, Appender
 from engine.store.mongo_documents import Memories
-from engine.store.mongo_link import GRACE_SECONDS, OPERATION_SECONDS, MongoLink, open_link
+from engine.store.mongo_link import MongoLink, open_link
 from engine.store.mongo_schema import Row, probe
-from engine.store.mongo_sessions import Ordered
 from engine.store.rules import require_one_session
 
 Batch = list[Append]
@@ -89,8 +88,7 @@ class MongoStore(Store):
         )
 
     async def save_usage(self, usage: UsageDocument) -> None:
-        row = mongo_sessions.usage_row(usage)
-        await self._link.write(lambda tables: mongo_sessions.save_usage(tables, row))
+        await self._append("usage", [mongo_sessions.usage_row(usage)], None)
 
     async def get_usage(self, session_id: str) -> list[UsageDocument]:
         return await self._link.read(lambda tables: mongo_sessions.get_usage(tables, session_id))
@@ -174,13 +172,13 @@ class MongoStore(Store):
     async def check(self) -> None:
         await self._link.write(probe)
 
-    async def _append(self, table: Ordered, rows: Sequence[Row], fence: int | None) -> None:
+    async def _append(self, table: str, rows: Sequence[Row], fence: int | None) -> None:
         """Written with whatever else waits. Nobody waits for longer than for the batch under way and for the own one."""
         await self._link.ready()
         if not rows:
             return
         append = Append(table, rows, fence)
-        with trio.move_on_after(2 * (OPERATION_SECONDS + GRACE_SECONDS)):
+        with trio.move_on_after(2 * (mongo_link.OPERATION_SECONDS + mongo_link.GRACE_SECONDS)):
             await self._writer.write(lambda batch: batch.append(append))
             return
         raise StoreError("The database did not write it in time.")

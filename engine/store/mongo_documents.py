@@ -4,92 +4,72 @@ Everything here blocks.
 """
 
 from collections.abc import Collection
+from contextlib import suppress
 
-from pymongo import ASCENDING, DESCENDING, MongoClient, ReturnDocument
+from bson import ObjectId
+from pymongo import ASCENDING, DESCENDING, MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
 from engine.store.documents import MemoryDocument, Resource, ResourceKind
 from engine.store.mongo_appends import Transactions, free
-from engine.store.mongo_schema import Row, Tables, document_of, from_micros, json_of, key, micros
-from engine.store.rules import next_revision, require_version
+from engine.store.mongo_schema import Row, Tables, document_of, json_of, key
+from engine.store.rules import next_revision, next_version, require_version
 
-# --- managed documents: each write is one statement that holds its own check ------------------------------------------
+# --- managed documents -----------------------------------------------------------------------------------------------
+# Each write is one statement that names the one it follows (`write`; versions begin again when a document was deleted).
 
 
 def get_resource(tables: Tables, kind: ResourceKind, resource_id: str) -> Resource | None:
     row = tables["resources"].find_one({"_id": _row_id(kind, resource_id)})
-    return None if row is None else _resource(row)
+    return None if row is None else document_of(Resource, row)
 
 
 def get_resources(tables: Tables, kind: ResourceKind, resource_ids: Collection[str]) -> list[Resource]:
     keys = [_row_id(kind, resource_id) for resource_id in set(resource_ids)]
-    return [_resource(row) for row in tables["resources"].find({"_id": {"$in": keys}})]
+    return [document_of(Resource, row) for row in tables["resources"].find({"_id": {"$in": keys}})]
 
 
 def list_resources(tables: Tables, kind: ResourceKind, limit: int, after: str) -> list[Resource]:
     if limit <= 0:
         return []
     within = {"$gt": _row_id(kind, after), "$lt": f"{kind.value}0"}  # "0" comes right after "/"
-    return [_resource(row) for row in tables["resources"].find({"_id": within}).sort("_id", ASCENDING).limit(limit)]
+    return [
+        document_of(Resource, row)
+        for row in tables["resources"].find({"_id": within}).sort("_id", ASCENDING).limit(limit)
+    ]
 
 
 def put_resource(tables: Tables, resource: Resource, expected: int | None) -> Resource:
+    resources = tables["resources"]
     row_id = _row_id(resource.kind, resource.id)
-    where: Row = {"_id": row_id}
-    if expected:
-        where["version"] = expected
-    elif expected == 0:
-        where["version"] = {"$exists": False}  # so that it is inserted, or there is one with that id already
-    changes = {
-        "$set": {"document": json_of(resource), "updated_at": micros(resource.updated_at)},
-        "$inc": {"version": 1},
-        "$setOnInsert": {"created_at": micros(resource.created_at)},
-    }
     while True:
-        try:
-            row = tables["resources"].find_one_and_update(
-                where, changes, upsert=not expected, return_document=ReturnDocument.AFTER
-            )
-        except DuplicateKeyError:
-            row = None
-        if row is not None:
-            return _resource(row)
-        require_version(_version(tables, row_id), expected)  # raises ConflictError, unless it has that version by now
+        found = resources.find_one({"_id": row_id})
+        new = next_version(None if found is None else document_of(Resource, found), resource, expected)
+        row = {"_id": row_id, "version": new.version, "write": ObjectId(), "document": json_of(new)}
+        if found is not None:
+            if resources.replace_one({"_id": row_id, "write": found["write"]}, row).matched_count:
+                return new
+        else:
+            with suppress(DuplicateKeyError):
+                resources.insert_one(row)
+                return new
 
 
 def delete_resource(tables: Tables, kind: ResourceKind, resource_id: str, expected: int | None) -> bool:
     row_id = _row_id(kind, resource_id)
-    where: Row = {"_id": row_id} if expected is None else {"_id": row_id, "version": expected}
     while True:
-        if tables["resources"].delete_one(where).deleted_count:
-            return True
-        current = _version(tables, row_id)
-        if current == 0:
-            require_version(0, expected)
+        found = tables["resources"].find_one({"_id": row_id}, {"version": True, "write": True})
+        require_version(0 if found is None else found["version"], expected)
+        if found is None:
             return False
-        require_version(current, expected)  # raises ConflictError, unless it has that version by now
-
-
-def _version(tables: Tables, row_id: str) -> int:
-    """0 for what does not exist."""
-    row = tables["resources"].find_one({"_id": row_id}, {"version": True})
-    return 0 if row is None else int(row["version"])
+        if tables["resources"].delete_one({"_id": row_id, "write": found["write"]}).deleted_count:
+            return True
 
 
 def _row_id(kind: ResourceKind, resource_id: str) -> str:
     """In the order of the ids within a kind; no kind has a slash in it."""
     return f"{kind.value}/{resource_id}"
-
-
-def _resource(row: Row) -> Resource:
-    return document_of(
-        Resource,
-        row,
-        version=row["version"],
-        created_at=from_micros(row["created_at"]),
-        updated_at=from_micros(row["updated_at"]),
-    )
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------

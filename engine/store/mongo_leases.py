@@ -1,8 +1,10 @@
 """The MongoDB store's statements about leases, keys that are used once, and deliveries.
 
-Everything here blocks. Each write is one statement that holds its own check.
+Everything here blocks. Each write is one statement that holds its own check. One that comes late, when its caller has given up,
+takes a lease for a holder who does not know, until its time, or uses a key that nobody will; a delivery it leaves alone.
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from pymongo import ReturnDocument
@@ -94,8 +96,19 @@ def delivery_row(delivery: Delivery) -> Row:
 
 
 def put_delivery(tables: Tables, delivery_id: str, row: Row) -> None:
-    when = {"$currentDate": {"done_at": True}} if row["done"] else {"$unset": {"done_at": ""}}
-    tables["deliveries"].update_one({"_id": delivery_id}, {"$set": row, **when}, upsert=True)
+    deliveries = tables["deliveries"]
+    changes = {"$set": row, "$inc": {"writes": 1}}
+    if row["done"]:
+        changes["$currentDate"] = {"done_at": True}
+    else:
+        changes["$unset"] = {"done_at": ""}
+    while True:
+        stored = deliveries.find_one({"_id": delivery_id}, {"writes": True})
+        writes: Row = {"$exists": False} if stored is None else {"$eq": stored["writes"]}
+        with suppress(DuplicateKeyError):
+            put = deliveries.update_one({"_id": delivery_id, "writes": writes}, changes, upsert=stored is None)
+            if put.matched_count or put.upserted_id is not None:
+                return
 
 
 def due_deliveries(tables: Tables, now: datetime, limit: int) -> list[Delivery]:

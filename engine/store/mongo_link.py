@@ -16,6 +16,7 @@ import trio
 from pydantic import ValidationError
 from pymongo import MongoClient
 from pymongo.driver_info import DriverInfo
+from pymongo.uri_parser import parse_uri
 
 from engine.errors import ConfigurationError
 from engine.store.contract import StoreError
@@ -129,9 +130,14 @@ async def open_link(url: str) -> AsyncGenerator[MongoLink]:
                 link.close()
     finally:
         with trio.move_on_after(CLOSE_SECONDS, shield=True) as bound:
-            await trio.to_thread.run_sync(client.close, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
+            await trio.to_thread.run_sync(_close, client, limiter=trio.CapacityLimiter(1), abandon_on_cancel=True)
         if bound.cancelled_caught:
             logger.error("the connections to the database could not be closed in %s s", CLOSE_SECONDS)
+
+
+def _close(client: MongoClient[Row]) -> None:
+    with pymongo.timeout(GRACE_SECONDS):  # it tells the server, which may not answer
+        client.close()
 
 
 # --- the start -------------------------------------------------------------------------------------------------------
@@ -154,7 +160,13 @@ async def _at_start(work: Callable[[], T], seconds: float) -> T:
 
 
 def _client(url: str) -> MongoClient[Row]:
+    """A client, not connected yet.
+
+    An option that is unknown or misspelt is refused, and not just warned of, as pymongo does: without its tls=true a URL would
+    send passwords and documents in the clear.
+    """
     try:
+        parse_uri(url, warn=False, connect_timeout=START_SECONDS)
         return MongoClient(
             url,
             connect=False,
@@ -164,11 +176,10 @@ def _client(url: str) -> MongoClient[Row]:
             retryReads=True,
             retryWrites=True,
         )
-    except (
-        TypeError,
-        ValueError,
-    ):  # as pymongo's InvalidURI, for options of a wrong kind and ports that are not numbers
-        error = pymongo.errors.InvalidURI()
+    except (TypeError, ValueError):  # beside pymongo's own errors
+        error: Exception = pymongo.errors.InvalidURI()
+    except OSError:
+        error = ConfigurationError("A file that the store URL names for TLS cannot be read, or is not a certificate.")
     raise error
 
 

@@ -1,6 +1,7 @@
 """The MongoDB store's statements about sessions: their documents, what was said in them, and what they used.
 
-Everything here blocks. Each write is one statement that holds its own check.
+Everything here blocks. Each write is one statement that holds its own check, and names what was found before it: one that comes
+late, when its caller has given up and gone on, finds something else and changes nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +23,7 @@ from engine.store.documents import (
 )
 from engine.store.mongo_appends import unheld
 from engine.store.mongo_schema import Row, Rows, Tables, document_of, from_micros, int64, json_of, key, micros
-from engine.store.rules import redacted, reopened, saved
+from engine.store.rules import redacted, reopened, require_fence
 
 D = TypeVar("D", bound=CamelModel)
 
@@ -37,26 +38,25 @@ IS_NOT_THERE = {"document": {"$exists": False}}
 
 
 def open_session(tables: Tables, document: SessionDocument, writer: object) -> SessionDocument:
-    """Raise the fence of the owner's session, or write a first document where there is none; else it is another's."""
     sessions = tables["sessions"]
-    asked = reopened(None, document)
-    first = _row(asked)
+    first = _row(reopened(None, document)) | {"writer": writer}
     again = {"state": SessionState.OPEN.value, "updated_at": micros(document.updated_at), "writer": writer}
 
     def attempt() -> SessionDocument:
         while True:
-            row = sessions.find_one_and_update(
-                {"_id": document.id, "owner": document.owner, **IS_THERE},
-                {"$set": again, "$inc": {"fence": 1}},
-                return_document=ReturnDocument.AFTER,
-            )
-            if row is not None:
-                return _session(row)
-            if _put_first(sessions, document.id, {**first, "writer": writer}):
-                return asked
             stored = get_session(tables, document.id)
-            if stored is not None:
-                reopened(stored, document)  # raises NotFoundError, unless it was written just now
+            opened = reopened(stored, document)
+            if stored is None:
+                if _put_first(sessions, document.id, first):
+                    return opened
+            else:
+                row = sessions.find_one_and_update(
+                    {"_id": document.id, "owner": stored.owner, "fence": stored.fence, **IS_THERE},
+                    {"$set": again, "$inc": {"fence": 1}},
+                    return_document=ReturnDocument.AFTER,
+                )
+                if row is not None:
+                    return _session(row)  # and not `opened`: it may have been saved in between
 
     return unheld(sessions, document.id, attempt)
 
@@ -64,16 +64,19 @@ def open_session(tables: Tables, document: SessionDocument, writer: object) -> S
 def save_session(tables: Tables, document: SessionDocument) -> None:
     sessions = tables["sessions"]
     row = _row(document)
-    changes = {field: value for field, value in row.items() if field != "owner"}
+    changes = {field: value for field, value in row.items() if field not in ("owner", "saves")}
 
     def attempt() -> None:
         while True:
-            where = {"_id": document.id, "fence": {"$lte": document.fence}, **IS_THERE}
-            if sessions.update_one(where, {"$set": changes}).matched_count:
-                return
-            if _put_first(sessions, document.id, row):
-                return
-            saved(get_session(tables, document.id), document)  # raises TakenOverError, unless it was written just now
+            stored = sessions.find_one({"_id": document.id, **IS_THERE}, {"fence": True, "saves": True})
+            if stored is None:
+                if _put_first(sessions, document.id, row):
+                    return
+            else:
+                require_fence(stored["fence"], document.fence)
+                where = {"_id": document.id, "fence": {"$lte": document.fence}, "saves": stored["saves"]}
+                if sessions.update_one(where, {"$set": changes, "$inc": {"saves": 1}}).matched_count:
+                    return
 
     unheld(sessions, document.id, attempt)
 
@@ -94,6 +97,7 @@ def list_sessions(tables: Tables, which: SessionFilter, limit: int, after: str) 
         if last is None:
             return []
         moment = last["created_at"]
+        where["created_at"] = {"$lte": moment}  # for the index; the rest says the same more exactly
         where["$or"] = [{"created_at": {"$lt": moment}}, {"created_at": moment, "_id": {"$lt": after}}]
     if limit <= 0:
         return []
@@ -118,6 +122,7 @@ def _put_first(sessions: Rows, session_id: str, row: Row) -> bool:
 def _row(document: SessionDocument) -> Row:
     return {
         "document": json_of(document),
+        "saves": 0,
         "fence": int64(document.fence),
         "owner": document.owner,
         "project_ref": document.project_ref,
@@ -201,10 +206,6 @@ def usage_row(usage: UsageDocument) -> Row:
         "created_at": micros(usage.created_at),
         "document": json_of(usage),
     }
-
-
-def save_usage(tables: Tables, row: Row) -> None:
-    tables["usage"].replace_one({"_id": row["_id"], "session": row["session"]}, row, upsert=True)
 
 
 def get_usage(tables: Tables, session_id: str) -> list[UsageDocument]:
