@@ -120,7 +120,7 @@ class StereoLine:
 
     def agent_audio(self, pcm: bytes, rate: int, at: float, response_id: str) -> list[Edit]:
         """What the agent says, sent at `at`. What comes late of a cut response was not heard."""
-        if response_id in self._cut:
+        if not pcm or response_id in self._cut:
             return []
         edits: list[Edit] = []
         if response_id not in self._starts:
@@ -184,6 +184,8 @@ class _Track:
 
     def feed(self, pcm: bytes, rate: int, position: int) -> list[Edit]:
         edits: list[Edit] = []
+        if not pcm:  # it says nothing, also not that there was a pause
+            return edits
         if rate != self._resampler.rate_in:
             edits += self.end_run()
             self._resampler = Resampler(rate, self.rate)

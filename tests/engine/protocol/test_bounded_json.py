@@ -57,7 +57,7 @@ def test_json_that_fits_is_kept_as_it_is(content: dict[str, Any]) -> None:
     assert kept == content
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.dictionaries(st.text(st.characters()), wild, max_size=20), st.integers(1, 300))
 def test_anything_becomes_json_of_a_bounded_size(content: dict[str, Any], characters: int) -> None:
     kept, counted = bound_json(content, characters)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -106,6 +106,7 @@ chunks = st.lists(
 
 
 @settings(max_examples=60)
+@example([(0, 0.5), (1, 0.0)])
 @given(chunks)
 def test_every_sample_of_the_user_is_kept_once_in_order_and_in_its_time(arrivals: list[tuple[int, float]]) -> None:
     recording, file = line(), File(60 * RATE + sum(length for length, _ in arrivals))
@@ -227,15 +228,15 @@ def test_old_responses_are_forgotten() -> None:
 
 steps = st.lists(
     st.tuples(st.sampled_from(["say", "say", "say", "cut"]), st.integers(0, 6), st.integers(0, 4000), st.floats(0, 1)),
-    max_size=30,
+    max_size=20,
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(steps)
 def test_nothing_that_was_cut_sounds_and_everything_else_does(made: list[tuple[str, int, int, float]]) -> None:
     """Against a player that is told the same, sample by sample."""
-    recording, file = line(), File(60 * RATE + 30 * 4000)
+    recording, file = line(), File(20 * RATE + 20 * 4000)
     now, played = 0.0, bytearray()
     starts: dict[int, int] = {}
     cut: set[int] = set()
@@ -250,7 +251,7 @@ def test_nothing_that_was_cut_sounds_and_everything_else_does(made: list[tuple[s
         else:
             pcm = counted(length, length)
             file.edit(recording.agent_audio(pcm, RATE, now, f"r{response}"))
-            if response not in cut:
+            if pcm and response not in cut:
                 if position > len(played) + AGENT_GAP_SECONDS * RATE * 2:
                     played += bytes(position - len(played))
                 starts.setdefault(response, len(played))
