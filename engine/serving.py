@@ -21,9 +21,8 @@ from engine.config import Settings
 from engine.identity.admin_key import open_admin_key
 from engine.loading import PartLoader
 from engine.observation import Observer, Observers
-from engine.observe.lateness import LatenessMeter, watch_lateness
-from engine.observe.metrics import Metrics, keep_sampled, make_metrics
-from engine.observe.steps import StepInstrument
+from engine.observe.lateness import LatenessMeter
+from engine.observe.metrics import make_metrics, watch_process
 from engine.observe.tracing import open_tracing
 from engine.session.live import LiveSessions, server_stops
 from engine.session.watch import watch_sessions
@@ -147,6 +146,7 @@ async def serve(
         app = create_app(
             services,
             readiness=partial(_readiness, loader, services.live),
+            metrics=metrics,
             allowed_hosts=settings.allowed_hosts,
             allowed_origins=settings.allowed_origins,
         )
@@ -173,10 +173,8 @@ async def serve(
             nursery.start_soon(_take_orders, ending, next_order, name="orders")
             nursery.start_soon(loader.run, name="loading parts")
             nursery.start_soon(watch_sessions, services, name="watch")
-            nursery.start_soon(watch_lateness, lateness, metrics.loop_was_late, name="lateness")
-            if settings.metrics_directory is not None:
-                nursery.start_soon(keep_sampled, metrics, name="metrics")
-            _settle_down(metrics)
+            nursery.start_soon(watch_process, metrics, lateness, name="watch: process")
+            _settle_down()
             task_status.started(address)
 
 
@@ -211,8 +209,7 @@ async def _readiness(loader: PartLoader, live: LiveSessions) -> Mapping[str, str
     return {**parts, "server": STOPPING} if live.is_stopping else parts
 
 
-def _settle_down(metrics: Metrics) -> None:
+def _settle_down() -> None:
     """Everything is loaded: what is alive now stays, and need not be looked at by the garbage collector again."""
     gc.collect()
     gc.freeze()
-    trio.lowlevel.add_instrument(StepInstrument(metrics.loop_was_held))

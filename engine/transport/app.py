@@ -6,6 +6,7 @@ and loses what was still queued: a client that says `#exit` and leaves would not
 
 import logging
 from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import cast
 from urllib.parse import unquote
@@ -13,7 +14,7 @@ from urllib.parse import unquote
 import attrs
 
 from engine.errors import ErrorCode, RemoteError
-from engine.pipeline.line import open_line
+from engine.pipeline.line import ClientLine, open_line
 from engine.protocol.admission import RETRY_AFTER_SECONDS, NoPlaceError
 from engine.protocol.parameters import parse_configuration
 from engine.session.chat_event import run_chat_event
@@ -23,6 +24,7 @@ from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decode
 from engine.transport.auth import busy, identify, offered_token, refusal
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
+from engine.transport.metrics import Metrics
 from engine.transport.pipeline_http import PipelineDoors, RunTurn, TakeChatEvent, call_of, run_turn
 from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 
@@ -38,6 +40,7 @@ def create_app(
     turn: RunTurn = run_turn,
     chat_event: TakeChatEvent = run_chat_event,
     readiness: Readiness | None = None,
+    metrics: Metrics | None = None,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
 ) -> "App":
@@ -46,9 +49,9 @@ def create_app(
     `readiness` tells of parts beside the store. `allowed_hosts` and `allowed_origins` are what a deployment behind a proxy, or
     with pages of its own, adds to the names and origins that are let in.
     """
-    http = cast("AsgiApp", create_http_app(services, readiness))  # its types for the same dicts are narrower
+    http = cast("AsgiApp", create_http_app(services, readiness, metrics))  # its types for the same dicts are narrower
     guard = Guard({host.lower() for host in allowed_hosts}, {origin.lower() for origin in allowed_origins})
-    return App(services, run, PipelineDoors(services, turn, chat_event), http, guard)
+    return App(services, run, PipelineDoors(services, turn, chat_event), http, guard, metrics)
 
 
 @attrs.define(eq=False)
@@ -60,6 +63,7 @@ class App:
     pipelines: PipelineDoors
     http: AsgiApp
     guard: Guard
+    metrics: Metrics | None = None
 
     @property
     def connections(self) -> int:
@@ -110,9 +114,15 @@ class App:
         await send({"type": "websocket.accept", "subprotocol": offered_token(offered)})
         line = open_line(configuration, self.services.settings)
         door = Door(AsgiSocket(receive, send), configuration, line, self.services.settings)
-        end = await door.run(partial(self.run, configuration, line, self.services, principal=principal))
+        with self._watching(line):
+            end = await door.run(partial(self.run, configuration, line, self.services, principal=principal))
         level = logging.DEBUG if end.code == NORMAL else logging.INFO
         logger.log(level, "a connection ended with %d: %s", end.code, end.reason)
+
+    def _watching(self, line: ClientLine) -> AbstractContextManager[None]:
+        if self.metrics is None:
+            return nullcontext()
+        return self.metrics.watching_line(lambda: (len(line.outbox), line.outbox.unsent_speech_ms / 1000))
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -21,6 +21,7 @@ from engine.transport.answers import inline, json_response, problem_response
 from engine.transport.asgi import Problem
 from engine.transport.body import RefusedError
 from engine.transport.management.routes import add_management
+from engine.transport.metrics import Metrics, add_metrics
 from engine.transport.openapi import Answer, Operation, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
 from engine.transport.pipeline_http import OPERATIONS as PIPELINE_OPERATIONS
@@ -66,7 +67,7 @@ class HttpApp(QuartTrio):
         await super().__call__(routed, receive, send)
 
 
-def create_http_app(services: Services, readiness: Readiness | None) -> QuartTrio:
+def create_http_app(services: Services, readiness: Readiness | None, metrics: Metrics | None = None) -> QuartTrio:
     app = HttpApp(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
@@ -83,6 +84,8 @@ def create_http_app(services: Services, readiness: Readiness | None) -> QuartTri
     operations += sessions.add_sessions(app, services)
     if services.documents is not None:
         operations += add_management(app, services, services.documents)
+    if metrics is not None:
+        operations.append(add_metrics(app, services, metrics))
     app.add_url_rule("/healthz", "healthz", inline(_healthz))
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
     app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, orjson.dumps(describe(operations)))))

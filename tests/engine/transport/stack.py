@@ -37,6 +37,7 @@ from engine.session.windowing import ConnectionEnd
 from engine.store.contract import Store, StoreError
 from engine.transport.app import App, create_app
 from engine.transport.http import Readiness
+from engine.transport.metrics import Metrics
 from engine.transport.server import Server
 from engine.transport.websocket import RunConnection
 
@@ -186,6 +187,8 @@ class Stack:
     server: Server
     clients: trio.Nursery
     connections: trio.Nursery
+    client: str = HOST
+    """The address that clients come from."""
     _open: int = 0
     _idle: trio.Event = attrs.field(factory=trio.Event)
 
@@ -205,7 +208,7 @@ class Stack:
 
     async def _handle(self, stream: trio.abc.HalfCloseableStream) -> None:
         try:
-            await self.server.handle(stream, (HOST, 50000), (HOST, 8000))
+            await self.server.handle(stream, (self.client, 50000), (HOST, 8000))
         finally:
             self._open -= 1
             if not self._open:
@@ -266,6 +269,8 @@ async def open_stack(
     agents: tuple[FakeAgent, ...] = (),
     store: FakeStore | None = None,
     readiness: Readiness | None = None,
+    metrics: Metrics | None = None,
+    client: str = HOST,
     loopback_only: bool = True,
     graceful_seconds: float = 30,
     allowed_hosts: Sequence[str] = (),
@@ -273,14 +278,19 @@ async def open_stack(
 ) -> AsyncGenerator[Stack]:
     services = services or new_services(settings, agents, store)
     app = create_app(
-        services, run=run, readiness=readiness, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins
+        services,
+        run=run,
+        readiness=readiness,
+        metrics=metrics,
+        allowed_hosts=allowed_hosts,
+        allowed_origins=allowed_origins,
     )
     server = Server(app, services.settings, loopback_only=loopback_only)
     async with trio.open_nursery() as server_nursery:
         connections = await server_nursery.start(server.hold_connections, graceful_seconds)
         try:
             async with trio.open_nursery() as clients:
-                yield Stack(app, server, clients, connections)
+                yield Stack(app, server, clients, connections, client)
                 clients.cancel_scope.cancel()
         finally:
             server.stop()
