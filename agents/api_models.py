@@ -6,6 +6,7 @@ what is allowed in them is narrower, see `agents.managed`, and `sent_schema` des
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field, TypeAdapter
@@ -169,12 +170,16 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
+@cache
 def shown_schema(kind: ResourceKind) -> JsonObject:
+    """Made once; not to be changed."""
     return SHOWN[kind].json_schema(by_alias=True, mode="serialization", schema_generator=_Schema)
 
 
+@cache
 def sent_schema(kind: ResourceKind) -> JsonObject:
-    """Its definitions have names of their own, as they are narrower than those of the same documents when they are shown."""
+    """Made once; not to be changed. Its definitions have names of their own, as they are narrower than those of the same documents
+    when they are shown."""
     schema = MODELS[kind].json_schema(
         by_alias=True, mode="validation", schema_generator=_Schema, ref_template="#/$defs/Sent{model}"
     )

@@ -4,6 +4,7 @@ Each room of routes has a tuple of `Operation`s beside its handlers; `describe` 
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any, Literal, cast
 
@@ -150,9 +151,8 @@ class _Schemas:
             answers += [answer.shape for answer in operation.answers.values() if answer.shape is not None]
             bodies += [operation.body] if operation.body is not None else []
             bodies += operation.more_bodies.values()
-        models = [*_models(answers, _ANSWERED), *_models(bodies, _SENT)]
-        self._references, found = models_json_schema(models, ref_template=REFERENCE + "{model}")
-        self.components: dict[str, Any] = found.get("$defs", {})
+        self._references, made = _made((*_models(answers, _ANSWERED), *_models(bodies, _SENT)))
+        self.components: dict[str, Any] = dict(made)
         for shape in (*answers, *bodies):
             if isinstance(shape, Schema):
                 self._add(shape)
@@ -172,6 +172,13 @@ class _Schemas:
 
 def _models(shapes: Iterable[Shape], mode: Mode) -> list[tuple[type[BaseModel], Mode]]:
     return [(shape, mode) for shape in dict.fromkeys(shapes) if not isinstance(shape, Schema)]
+
+
+@cache
+def _made(models: tuple[tuple[type[BaseModel], Mode], ...]) -> tuple[Mapping[Any, JsonObject], JsonObject]:
+    """References to these models, and the components; made once, as it takes a tenth of a second."""
+    references, schema = models_json_schema(models, ref_template=REFERENCE + "{model}")
+    return references, schema.get("$defs", {})
 
 
 def _with_references(schema: Any) -> Any:

@@ -102,7 +102,7 @@ class Collection:
         try:
             stored = await self.write_new(document_id, sent)
         except ConflictError:
-            raise refused(409, f"There is a {self.noun} {document_id} already.") from None
+            raise refused(409, f"The {self.noun} {document_id} is there already.") from None
         finally:  # whatever became of it: it may have been written
             self.documents.changed(self.kind, document_id)
         return await self.created(stored)
@@ -256,7 +256,7 @@ class Collection:
             return
         if await access.manages(self.project(document_id, document.body)):
             raise refused(409, f"The {self.noun} {document_id} is defined in {document.file}; change it there.")
-        raise refused(409, f"There is a {self.noun} {document_id} already.")
+        raise refused(409, f"The {self.noun} {document_id} is there already.")
 
     def stripped(self, sent: JsonObject) -> JsonObject:
         return {name: value for name, value in sent.items() if name not in self.shown_only}
@@ -272,7 +272,7 @@ class Collection:
         if if_match is not None and not matches(if_match, tag):
             raise refused(412, f"The {self.noun} is not what If-Match says.")
         if if_none_match is not None and tag is not None and is_known(tag, if_none_match):
-            raise refused(412, f"There is a {self.noun} already.")
+            raise refused(412, f"The {self.noun} is there already.")
 
     async def put(self, document_id: str, body: JsonObject, *, expected: int | None) -> Resource:
         now = self.services.environment.wall_clock()
