@@ -93,8 +93,13 @@ class Server:
                 shell.kill()
 
     def pause(self) -> None:
-        """It keeps its connections, and answers nothing."""
+        """It keeps its connections, and answers nothing. Returns when the last of its threads has stopped."""
         os.kill(self._pid, signal.SIGSTOP)
+        end = time.monotonic() + STOP_SECONDS
+        while not _is_stopped(self._pid):
+            if time.monotonic() > end:
+                raise RuntimeError("SecantusDB could not be paused")
+            time.sleep(0.001)
 
     def resume(self) -> None:
         if self._shell is not None and self._shell.poll() is None:
@@ -175,3 +180,12 @@ def _listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _is_stopped(pid: int) -> bool:
+    """As Linux tells it; elsewhere it is taken to be so."""
+    try:
+        states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except FileNotFoundError:  # a thread that has just ended
+        return False
+    return all(state in "Tt" for state in states)
