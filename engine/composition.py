@@ -5,11 +5,15 @@ import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import trio
+
 from engine import registry
 from engine.config import Settings
+from engine.deliveries import Deliveries, open_post
 from engine.errors import ConfigurationError
 from engine.identity.admin_key import AdminKey
 from engine.identity.authenticator import make_authenticator
@@ -23,9 +27,11 @@ from engine.interfaces import (
     RealtimeModel,
 )
 from engine.observation import Observer
+from engine.observe.recorder import Recordings
 from engine.observe.store_meter import measured_store
 from engine.session.services import Services
-from engine.store.locate import open_store
+from engine.session.watch import watch_sessions
+from engine.store.locate import open_store, recordings_directory
 
 
 def real_environment() -> Environment:
@@ -57,7 +63,9 @@ async def open_services(
     admin_key: AdminKey | None = None,
     observer: Observer | None = None,
 ) -> AsyncGenerator[Services]:
-    """Everything a session needs, from the installed components; the store is closed on the way out.
+    """Everything a session needs, from the installed components, and what a process does beside its sessions: making owed webhook
+    calls, and looking for sessions that were taken over or whose credentials were revoked. All of it ends on the way out, and
+    what leaves the context in an exception leaves in a group.
 
     `projects` are project files (none: the demo project), `store` is `memory:`, `sqlite:PATH`, `sqlite:` or `mongodb://…`.
     Without `admin_key` nobody is an admin by key.
@@ -78,8 +86,10 @@ async def open_services(
         catalog: Catalog = registry.load("projects", "catalog")(loaded, kept, settings.configuration_cache_seconds)
         documents: ManagedDocuments = registry.load("projects", "documents")(catalog)
         await documents.warn_of_hidden()
+        post = partial(open_post, allow_private=settings.webhook_private_addresses)
+        deliveries = Deliveries(kept, environment, post)
         async with make_authenticator(settings, catalog, kept, admin_key, environment.wall_clock) as authenticator:
-            yield Services(
+            services = Services(
                 settings=settings,
                 catalog=catalog,
                 store=kept,
@@ -89,10 +99,17 @@ async def open_services(
                 recognizers=recognizers,
                 filters=filters,
                 action_mappers=action_mappers,
+                open_recorder=Recordings(recordings_directory(store)).open,
+                wake_deliveries=deliveries.wake,
                 authenticator=authenticator,
                 observer=observer,
                 documents=documents,
             )
+            async with trio.open_nursery() as background:
+                background.start_soon(deliveries.run, name="webhook deliveries")
+                background.start_soon(watch_sessions, services, name="watch: sessions")
+                yield services
+                background.cancel_scope.cancel(reason="the services are closed")
 
 
 def _part(group: str, name: str) -> "LazyPart":

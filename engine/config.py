@@ -134,6 +134,8 @@ class Settings(BaseSettings):
     """Time between looks whether another process has taken a session over."""
     revocation_watch_seconds: Positive = 10.0
     """Time between looks whether the credentials of running sessions still hold: a third of the 30 s they may last."""
+    webhook_private_addresses: bool = False
+    """Whether webhooks may call addresses of private networks and of this computer."""
     configuration_cache_seconds: Positive = 900.0
     """How long a realtime configuration is remembered before it is read again (P10)."""
 

@@ -38,6 +38,7 @@ from engine.elements import (
     RealtimeInstruction,
     Transcript,
 )
+from engine.memory import Memory, NoMemory
 from engine.observation import Observer
 from engine.principal import Principal, ProjectAccess, UserAccount
 from engine.store.documents import LogKind, ResourceKind, SessionDocument
@@ -418,6 +419,17 @@ Raises RemoteError when the action's parameters are not what it takes; the clien
 # --- agents ----------------------------------------------------------------------------------------------------------
 
 
+class Webhook(Protocol):
+    """Whom to call."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def secret(self) -> str | None:
+        """A reference to the secret that signs the call; None: it is not signed."""
+        ...
+
+
 class Agent(Protocol):
     """What the engine needs to know of an agent; kinds add their own fields."""
 
@@ -431,6 +443,8 @@ class Agent(Protocol):
     def realtime_configuration_id(self) -> str: ...
     @property
     def recording(self) -> bool: ...
+    @property
+    def post_session_webhooks(self) -> Sequence[Webhook]: ...
     @property
     def show_steering(self) -> bool: ...
     @property
@@ -486,6 +500,8 @@ class Context:
     log: SessionLog = attrs.field(factory=NoLog)
     observer: Observer = attrs.field(factory=Observer)
     """Told what happens, for metrics and traces."""
+    memory: Memory = attrs.field(factory=NoMemory)
+    """What is remembered beyond this conversation."""
     project_ref: str = ""
     turn_id: str = ""
     messages: Sequence[Message] = ()

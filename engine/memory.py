@@ -49,12 +49,3 @@ class NoMemory(Memory):
 
     async def append(self, scope: MemoryScope, name: str, body: JsonObject) -> None:
         """Forget it."""
-
-
-_NOTHING = NoMemory()
-
-
-def memory_of(context: object) -> Memory:
-    """The memory of a session's context (its field `memory`); one that keeps nothing where it has none."""
-    memory = getattr(context, "memory", None)
-    return memory if isinstance(memory, Memory) else _NOTHING

@@ -25,7 +25,6 @@ from engine.observe.lateness import LatenessMeter
 from engine.observe.metrics import make_metrics, watch_process
 from engine.observe.tracing import open_tracing
 from engine.session.live import LiveSessions, server_stops
-from engine.session.watch import watch_sessions
 from engine.transport.app import create_app
 from engine.transport.server import BoundAddress, run_server
 from engine.transport.websocket import CLOSE_SECONDS
@@ -172,7 +171,6 @@ async def serve(
             nursery.start_soon(ending.run, name="ending")
             nursery.start_soon(_take_orders, ending, next_order, name="orders")
             nursery.start_soon(loader.run, name="loading parts")
-            nursery.start_soon(watch_sessions, services, name="watch")
             nursery.start_soon(watch_process, metrics, lateness, name="watch: process")
             _settle_down()
             task_status.started(address)

@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engine.config",
         "engine.principal",
         "engine.observation",
+        "engine.memory",
         "engine.store.documents",
     ),
     "engine.recording": (),

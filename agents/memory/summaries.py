@@ -17,7 +17,7 @@ from agents.prompts import language_name, render
 from engine.elements import JsonObject
 from engine.errors import RemoteError
 from engine.interfaces import ChatMessage, ChatModel, ChatRequest, ChatText, Context, Message, Role
-from engine.memory import MemoryScope, memory_of
+from engine.memory import MemoryScope
 from engine.store.documents import MemoryDocument
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Summary:
 
 async def previous_summaries(context: Context) -> list[Summary]:
     """Those of the last conversations before this one, oldest first. Raises StoreError."""
-    revisions = await memory_of(context).revisions(MemoryScope.APPLICATION, NAME, limit=LOOKED_AT)
+    revisions = await context.memory.revisions(MemoryScope.APPLICATION, NAME, limit=LOOKED_AT)
     newest: dict[str, MemoryDocument] = {}
     for document in revisions:
         if document.session_id != context.session.id:
@@ -72,7 +72,7 @@ async def remember_conversation(context: Context, names: dict[Role, str], chat: 
     body: JsonObject = {"turns": sum(message.role is Role.USER for message in said)}
     text = await _condense(context, said, names, chat) if chat is not None else ""
     body |= {"text": text} if text else {"lines": _facts(said, names)}
-    await memory_of(context).append(MemoryScope.APPLICATION, NAME, body)
+    await context.memory.append(MemoryScope.APPLICATION, NAME, body)
 
 
 def _facts(said: Sequence[Message], names: dict[Role, str]) -> list[str]:

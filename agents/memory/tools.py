@@ -8,7 +8,7 @@ from agents.memory.summaries import previous_summaries
 from agents.moment import describe_date, local_now
 from agents.tools import FunctionToolBox
 from engine.interfaces import Context, ToolBox, ToolError
-from engine.memory import MemoryScope, memory_of
+from engine.memory import MemoryScope
 from engine.store.contract import StoreError
 
 NOTES = "notes"
@@ -24,7 +24,7 @@ async def remember(note: Annotated[str, Field(min_length=1, max_length=NOTE_CHAR
         note: One thing, in a sentence that can be understood without this conversation.
     """
     try:
-        await memory_of(context).append(MemoryScope.APPLICATION, NOTES, {"note": note})
+        await context.memory.append(MemoryScope.APPLICATION, NOTES, {"note": note})
     except StoreError as exc:
         raise ToolError("The memory cannot be reached now; nothing was remembered.") from exc
     return "Remembered."
@@ -33,7 +33,7 @@ async def remember(note: Annotated[str, Field(min_length=1, max_length=NOTE_CHAR
 async def recall(context: Context) -> dict[str, Any]:
     """Recall what is remembered: the notes, newest first, and how earlier conversations went."""
     try:
-        notes = await memory_of(context).revisions(MemoryScope.APPLICATION, NOTES, limit=RECALLED_NOTES)
+        notes = await context.memory.revisions(MemoryScope.APPLICATION, NOTES, limit=RECALLED_NOTES)
         conversations = await previous_summaries(context)
     except StoreError as exc:
         raise ToolError("The memory cannot be reached now.") from exc

@@ -126,6 +126,9 @@ class SessionInputs:
     def _shape(self, audio: InputAudio) -> InputAudio | None:
         data = audio.data
         pcm = mulaw_decode(data) if self.context.configuration.input_encoding == "mulaw" else self._carry.feed(data)
+        if self.line.recorder is not None and pcm:
+            rate = self.context.configuration.input_sample_rate
+            self.line.recorder.user_audio(pcm, rate, trio.current_time())
         pcm = self._resampler.feed(pcm)
         return InputAudio(pcm) if pcm else None
 

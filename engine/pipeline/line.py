@@ -10,10 +10,11 @@ import attrs
 import trio
 
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import InputAudio, InputElement, OutputElement, SpeechCut
+from engine.elements import InputAudio, InputElement, OutputElement, OutSpeech, SpeechCut
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
 from engine.protocol.outbox import Outbox, OutboxFullError
+from engine.recording import SessionRecorder
 
 
 def open_line(configuration: PipelineConfiguration, settings: Settings) -> "ClientLine":
@@ -32,6 +33,8 @@ class ClientLine:
 
     inbox: Inbox
     outbox: Outbox
+    recorder: SessionRecorder | None = attrs.field(default=None, init=False)
+    """Set by a session that is recorded: it hears what is sent, when it is sent."""
     take_audio: Callable[[InputAudio], bool] | None = attrs.field(default=None, init=False)
     """Set by a session that can work off audio in the door's task; False when it would have to wait.
 
@@ -73,6 +76,9 @@ class ClientLine:
         while True:
             element = self.outbox.take(trio.current_time())
             if element is not None:
+                if self.recorder is not None and isinstance(element, OutSpeech) and element.data:
+                    now = trio.current_time()
+                    self.recorder.agent_audio(element.data, element.sample_rate, now, element.response_id)
                 return element
             if self._output_ended:
                 return None
@@ -122,6 +128,8 @@ class ClientLine:
     def cut_response(self, response_id: str, turn_id: str) -> None:
         """A barge-in: take back what is unsent of a response's speech and words."""
         self.outbox.cut_response(response_id, turn_id)
+        if self.recorder is not None:
+            self.recorder.cut(response_id, trio.current_time())
         self._ready.set()
 
     def close_run(self, response_id: str, turn_id: str) -> None:

@@ -18,11 +18,13 @@ from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
 from engine.pipeline.ordered_writer import FIRST_RETRY, LONGEST_RETRY
 from engine.protocol.usage import ActivityMeter
+from engine.recording import SessionRecorder
 from engine.session.live import LiveSession
 from engine.session.services import Services
 from engine.session.start import PreparedSession, SessionEnd
+from engine.session.webhooks import post_session
 from engine.store.contract import StoreError, TakenOverError
-from engine.store.documents import SessionState, UsageDocument
+from engine.store.documents import SessionDocument, SessionState, UsageDocument
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +43,21 @@ async def finish_session(
     """Close the open turn, save, write the usage record, run the disconnect hook, tell the client. Takes `cleanup_seconds`
     at most, and returns in that time whatever hangs."""
     context = prepared.context
+    recorder = line.recorder
     client_is_gone = end.cut is not None or (end.state is SessionState.DISCONNECTED and end.error is None)
     with trio.move_on_after(services.settings.cleanup_seconds, shield=True) as limit:
         status = ResponseStatus.FAILED if end.error else ResponseStatus.CANCELLED
+        if recorder is not None and client_is_gone:
+            recorder.stop(trio.current_time())
         await fenced("closing the turn", partial(turns.abandon, status, client_is_gone=client_is_gone))
         meter.activity(trio.current_time())
+        context.session = _closed(context, turns, services, end)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
             "saving the turns": partial(_flush, turns, live),
-            "saving the session": partial(_save, context, turns, services, end),
+            "saving the session": partial(_save, context, services),
             "the usage record": partial(_write_usage, prepared, turns, meter, services),
             "saving the LLM log": prepared.log.flush,
+            **_more_parts(context, recorder, services, end),
             "on_session_disconnect": partial(prepared.manager.on_session_disconnect, context),
         }
         async with trio.open_nursery() as legs:
@@ -64,6 +71,7 @@ async def finish_session(
         services.observer.happened(Happening.TURN_LOST, end.session_id)
     if turns.writer.unsaved:
         logger.error("session %s: %d %ss could not be saved", end.session_id, turns.writer.unsaved, turns.writer.what)
+    line.recorder = None
     announce_end(line, end)
 
 
@@ -112,8 +120,24 @@ async def _flush(turns: ConversationDriver, live: LiveSession) -> None:
     live.saved.set()
 
 
-async def _save(context: Context, turns: ConversationDriver, services: Services, end: SessionEnd) -> None:
-    context.session = context.session.model_copy(
+def _more_parts(
+    context: Context, recorder: SessionRecorder | None, services: Services, end: SessionEnd
+) -> dict[str, Callable[[], Awaitable[None]]]:
+    """What only some sessions have: a recording to close, webhooks to call when the conversation came to its end (L6)."""
+    parts: dict[str, Callable[[], Awaitable[None]]] = {}
+    if recorder is not None:
+        parts["closing the recording"] = recorder.aclose
+    webhooks = context.content.post_session_webhooks if context.content is not None else ()
+    if webhooks and end.state is SessionState.CLOSED:
+        store, environment = services.store, services.environment
+        post = partial(post_session, context.session, webhooks, store, environment, wake=services.wake_deliveries)
+        parts["post-session webhooks"] = post
+    return parts
+
+
+def _closed(context: Context, turns: ConversationDriver, services: Services, end: SessionEnd) -> SessionDocument:
+    """The session as it is saved."""
+    return context.session.model_copy(
         update={
             "state": end.state,
             "end_reason": end.reason,
@@ -121,6 +145,9 @@ async def _save(context: Context, turns: ConversationDriver, services: Services,
             "updated_at": services.environment.wall_clock(),
         }
     )
+
+
+async def _save(context: Context, services: Services) -> None:
     await _persist("the session", partial(services.store.save_session, context.session))
 
 

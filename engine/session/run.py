@@ -362,6 +362,7 @@ class Conversation:
         nursery.start_soon(self._run_turns, from_model, nursery.cancel_scope, name="turns")
         nursery.start_soon(self.turns.writer.run, name="turn writer")
         nursery.start_soon(prepared.log.run, name="LLM log")
+        self._record(nursery)
         nursery.start_soon(watch_length, prepared.context, self.turns, self.line, settings, name="watchdog: length")
         nursery.start_soon(watch_user, prepared.context, self.turns, name="watchdog: user")
         nursery.start_soon(
@@ -394,6 +395,26 @@ class Conversation:
             action_mappers=self.services.action_mappers,
         )
         nursery.start_soon(self._run_input, inputs, take, audio, name="input")
+
+    def _record(self, nursery: trio.Nursery) -> None:
+        """Record the conversation, when its agent wants that (L10)."""
+        context, open_recorder = self.prepared.context, self.services.open_recorder
+        if open_recorder is None or context.content is None or not context.content.recording:
+            return
+        configuration, environment = context.configuration, context.environment
+        minutes = context.content.max_session_minutes or self.services.settings.max_session_minutes
+        recorder = open_recorder(
+            session_id=context.session.id,
+            run=self.live.fence,
+            user_rate=configuration.input_sample_rate,
+            agent_rate=configuration.output_sample_rate,
+            began=environment.wall_clock(),
+            max_seconds=minutes * 60 + self.services.settings.session_end_timeout_seconds,
+        )
+        self.line.recorder = recorder
+        recordings = [*context.session.recordings, recorder.file_name]
+        context.session = context.session.model_copy(update={"recordings": recordings})
+        nursery.start_soon(recorder.run, name="recording")
 
     async def _connect(self, nursery: trio.Nursery, elements: trio.MemorySendChannel[FromModel]) -> None:
         """Start the provider and wait until it has acknowledged its configuration: the client's input waits so long (M9)."""

@@ -1,6 +1,6 @@
 """What a session is given: everything that outlives it, made once by the composition root."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -18,8 +18,13 @@ from engine.interfaces import (
 from engine.observation import Observer
 from engine.principal import Authenticator, NobodyKnown
 from engine.protocol.admission import Admission
+from engine.recording import OpenRecorder
 from engine.session.live import LiveSessions
 from engine.store.contract import Store
+
+
+def _nobody() -> None:
+    """There is no worker to wake in this process."""
 
 
 def _open_door(services: "Services") -> Admission:
@@ -44,6 +49,10 @@ class Services:
     """Seen by every input element, in this order (L10)."""
     action_mappers: Mapping[str, ActionMapper] = attrs.field(factory=dict[str, ActionMapper])
     """By the name of the action, beside the built-in ones."""
+    open_recorder: OpenRecorder | None = None
+    """Of conversations whose agent wants that (L10)."""
+    wake_deliveries: Callable[[], None] = _nobody
+    """Tells this process's worker that a webhook call is owed."""
     authenticator: Authenticator = attrs.field(factory=NobodyKnown)
     observer: Observer = attrs.field(factory=Observer)
     live: LiveSessions = attrs.field(factory=LiveSessions)

@@ -30,6 +30,7 @@ from engine.observation import Outcome, Span, SpanKind
 from engine.principal import Principal
 from engine.session.live import Cut
 from engine.session.llm_log import StoredLog
+from engine.session.memory import StoredMemory
 from engine.session.services import Services
 from engine.store.contract import StoreError
 from engine.store.documents import LogKind, SessionDocument, SessionState, TurnDocument
@@ -161,6 +162,7 @@ async def make_context(
         content=agent,
         principal=principal,
         log=log,
+        memory=StoredMemory(services.store, services.environment, document),
         observer=services.observer,
         project_ref=project_ref,
     )

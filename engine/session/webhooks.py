@@ -3,12 +3,12 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 import trio
 
 from engine.config import CamelModel
-from engine.interfaces import Environment
+from engine.interfaces import Environment, Webhook
 from engine.protocol.webhooks import LIFETIME
 from engine.store.contract import Store, StoreError
 from engine.store.documents import Delivery, EvaluationRecord, SessionDocument, SessionState
@@ -18,17 +18,6 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY = 0.25
 LONGEST_RETRY = 5.0
 """Seconds between tries while the store fails."""
-
-
-class Webhook(Protocol):
-    """Whom to call."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def secret(self) -> str | None:
-        """A reference to the secret that signs the call; None: it is not signed."""
-        ...
 
 
 class SessionEnded(CamelModel):

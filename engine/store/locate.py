@@ -41,6 +41,17 @@ async def open_store(url: str = "sqlite:") -> AsyncGenerator[Store]:
             raise ConfigurationError(f"The store URL is not understood: {USAGE}.")
 
 
+def recordings_directory(url: str) -> Path:
+    """Where the recordings of sessions are: beside the database file, else in the user's data directory (L10).
+
+    Raises:
+        ConfigurationError: there is no home directory.
+    """
+    scheme, _, place = url.partition(":")
+    path = _expanded(place) if scheme == "sqlite" and place else default_path(os.environ)
+    return path.with_name("recordings")
+
+
 def default_path(environment: Mapping[str, str]) -> Path:
     """The database file in the user's data directory, as the XDG Base Directory Specification says.
 

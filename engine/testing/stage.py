@@ -37,10 +37,12 @@ from engine.interfaces import (
     TurnInput,
     TurnInteractionManager,
     TurnlessInteractionManager,
+    Webhook,
 )
 from engine.observation import Observer
 from engine.pipeline.line import open_line
 from engine.principal import Authenticator, NobodyKnown, Principal, ProjectAccess, UserAccount
+from engine.recording import OpenRecorder
 from engine.session.live import LiveSessions
 from engine.session.services import Services
 from engine.session.watch import watch_sessions
@@ -77,6 +79,7 @@ class ScriptedAgent:
     published: bool = True
     realtime_configuration_id: str = "scripted"
     recording: bool = False
+    post_session_webhooks: Sequence[Webhook] = ()
     show_steering: bool = True
     max_session_minutes: float | None = None
     user_idle_seconds: float | None = None
@@ -218,6 +221,7 @@ def scripted_services(
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
+    open_recorder: OpenRecorder | None = None,
     observer: Observer | None = None,
 ) -> Services:
     """The services of a process that has one agent and speaks with a scripted model."""
@@ -235,6 +239,7 @@ def scripted_services(
         action_mappers=action_mappers or {},
         authenticator=authenticator or NobodyKnown(),
         live=LiveSessions() if live is None else live,
+        open_recorder=open_recorder,
         observer=observer or Observer(),
     )
 
@@ -256,6 +261,7 @@ async def open_stage(
     authenticator: Authenticator | None = None,
     access: ProjectAccess | None = None,
     live: LiveSessions | None = None,
+    open_recorder: OpenRecorder | None = None,
     observer: Observer | None = None,
     watch: bool = False,
     principal: Principal = TESTER,
@@ -283,6 +289,7 @@ async def open_stage(
         authenticator=authenticator,
         access=access,
         live=live,
+        open_recorder=open_recorder,
         observer=observer,
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}

@@ -47,6 +47,7 @@ from engine.interfaces import (
     TokenUsage,
     ToolBox,
     TurnInteractionManager,
+    Webhook,
 )
 from engine.principal import ProjectAccess
 
@@ -210,6 +211,7 @@ class BenchAgent:
     published: bool = True
     realtime_configuration_id: str = CONFIGURATION
     recording: bool = False
+    post_session_webhooks: tuple[Webhook, ...] = ()
     show_steering: bool = True
     max_session_minutes: float | None = None
     user_idle_seconds: float | None = None

@@ -1,9 +1,8 @@
 """Each scope of a session's memory is its own: of the session, of the user with the agent, of the user."""
 
-import attrs
 from trio.testing import MockClock
 
-from engine.memory import Memory, MemoryScope, NoMemory, memory_of
+from engine.memory import MemoryScope
 from engine.session.memory import StoredMemory, scope_name
 from engine.store.documents import MemoryDocument, SessionDocument
 from engine.store.memory import MemoryStore
@@ -65,21 +64,3 @@ def test_no_owner_can_name_anothers_scope() -> None:
         for session_id, owner, agent in [("s1", "b", "a"), ("s2", "a:b", "x"), ("s3", "b", "x"), ("s4", "x:b", "a")]
     }
     assert len(names) == 4 + 4 + 3  # the sessions; the users with their agents; the owners
-
-
-@attrs.frozen
-class Remembering:
-    memory: Memory
-
-
-async def test_a_context_without_memory_keeps_nothing() -> None:
-    memory = memory_of(object())
-    assert isinstance(memory, NoMemory)
-    await memory.append(USER, "x", {})
-    assert await memory.get(USER, "x") is None
-    assert await memory.revisions(USER, "x", limit=9) == ()
-
-
-def test_the_memory_of_a_context_is_its_field() -> None:
-    own = StoredMemory(MemoryStore(), scripted_environment(), session())
-    assert memory_of(Remembering(own)) is own

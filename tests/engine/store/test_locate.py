@@ -7,7 +7,7 @@ import pytest
 
 from engine.errors import ConfigurationError
 from engine.store.embedded import EmbeddedStore
-from engine.store.locate import USAGE, default_path, open_store
+from engine.store.locate import USAGE, default_path, open_store, recordings_directory
 from engine.store.memory import MemoryStore
 from tests.engine.store.samples import session
 
@@ -63,3 +63,10 @@ async def test_a_home_that_is_not_known_is_said_so() -> None:
     with pytest.raises(ConfigurationError, match="no home directory is known"):
         async with open_store("sqlite:~nobody-of-that-name/store.db"):
             pass
+
+
+def test_recordings_are_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert recordings_directory("sqlite:/data/cafe.db") == Path("/data/recordings")
+    for url in ("sqlite:", "memory:", "mongodb://somewhere/db"):
+        assert recordings_directory(url) == tmp_path / "souffleur" / "recordings"

@@ -29,7 +29,7 @@ from engine.elements import (
     OutText,
 )
 from engine.errors import Whose
-from engine.interfaces import Agent, Environment, RealtimeModel
+from engine.interfaces import Agent, Environment, RealtimeModel, Webhook
 from engine.pipeline.line import ClientLine
 from engine.principal import Principal, ProjectAccess
 from engine.session.services import Services
@@ -54,6 +54,7 @@ class FakeAgent:
     published: bool = True
     realtime_configuration_id: str = ""
     recording: bool = False
+    post_session_webhooks: tuple[Webhook, ...] = ()
     show_steering: bool = True
     max_session_minutes: float | None = None
     user_idle_seconds: float | None = None
