@@ -14,6 +14,7 @@ from engine.store.contract import StoreError
 from engine.store.documents import Resource, ResourceKind
 from engine.store.memory import MemoryStore
 from tests.engine.transport.managed import Managed, agent, furnish, open_managed, template
+from tests.engine.transport.stack import ask
 
 GUARDED = "Say with If-Match which agent you replace, or with If-None-Match: * that there is none."
 
@@ -534,8 +535,13 @@ async def test_a_client_that_leaves_in_the_middle_leaves_nothing_stale(
         await furnish(managed)
         place = "/api/realtime-configurations/voice"
         assert await managed.catalog.realtime_configuration("voice") is not None
-        with trio.move_on_after(0.5):
-            await managed.change(place, properties={"provider": "Internal", "temperature": 2})
+        body = {"id": "voice", "project": "shop", "properties": {"provider": "Internal", "temperature": 2}}
+        headers = {"X-API-Key": "admin", "If-Match": "*", "Content-Type": "application/json"}
+        client = managed.stack.dial()
+        with trio.move_on_after(0.5) as patience:
+            await ask(client, place, method="PUT", headers=headers, body=json.dumps(body).encode())
+        assert patience.cancelled_caught
+        await trio.aclose_forcefully(client)
         await managed.stack.wait_idle()
         found = await managed.catalog.realtime_configuration("voice")
         assert found is not None
