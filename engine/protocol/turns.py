@@ -320,6 +320,7 @@ class TurnMachine:
                 return
             case Transcript():
                 if not element.text.strip():
+                    self._take_no_words()
                     return
                 element = self._noted_echo(element)
                 if isinstance(element, _Overtaken) and element.is_synthetic:
@@ -337,6 +338,12 @@ class TurnMachine:
             self._hold(element)
         else:
             self._take(element, now)
+
+    def _take_no_words(self) -> None:
+        """A blank final is nothing. But once the answer is over it says that no words will come, so the turn need not wait."""
+        turn = self.turn
+        if turn.final is None and turn.responses and not turn.window_open:
+            turn.final_deadline = None
 
     def _noted_echo(self, final: Transcript) -> Transcript:
         """A final pays what was owed for it. Echoes come in the order of the inputs; a provider may change their words. One of

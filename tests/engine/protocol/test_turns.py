@@ -272,6 +272,18 @@ def test_a_transcript_may_come_after_the_answer() -> None:
     assert [m.text for m in bench.memory.messages] == ["when do you open", "At nine."]
 
 
+def test_a_blank_final_after_the_answer_says_that_no_words_will_come() -> None:
+    bench = Bench()
+    bench.receive(interim(), Token("At nine.", "r1"))
+    bench.receive(final(" "))  # too early to mean that: the answer is not over
+    bench.receive(ResponseEnd("r1"))
+    bench.advance(1)
+    assert bench.exits() == []
+    bench.receive(final(" "))
+    bench.advance(0.1)
+    assert bench.exits() == ["turn-1"]
+
+
 def test_a_transcript_that_never_comes_is_not_waited_for_for_ever() -> None:
     bench = Bench()
     bench.receive(interim(), Token("At nine.", "r1"), ResponseEnd("r1"))
