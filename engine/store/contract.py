@@ -1,7 +1,8 @@
 """The contract of every store: operations of the domain, never queries (DESIGN section 7).
 
 The contract suite in the tests is its specification and runs on every store. Times are aware UTC datetimes that the caller
-passes in: no store reads a clock.
+passes in, and are kept to the millisecond at least: no store reads a clock. Ids of turns, messages, usage records and log entries
+are unique within their session, those of memory within their scope and name.
 """
 
 from abc import ABC, abstractmethod
@@ -56,9 +57,10 @@ class SessionFilter:
 
 
 class Store(ABC):
-    """Every write is durable when it returns, and safe to repeat with the same id. Any operation may raise StoreError.
+    """Every write is durable when it returns, and safe to repeat with the same id; but for `open_session` and `use_once`, which
+    count: what became of one that raised StoreError is not known. Any operation may raise StoreError.
 
-    Lists are given in pages: at most `limit` items, those behind `after` (the id, or position, of the last item of the page
+    A batch is of one session (else ValueError); an empty one writes nothing and checks nothing. Lists are given in pages: at most `limit` items, those behind `after` (the id, or position, of the last item of the page
     before).
     """
 
@@ -83,7 +85,7 @@ class Store(ABC):
 
     @abstractmethod
     async def list_sessions(self, which: SessionFilter, *, limit: int, after: str = "") -> list[SessionDocument]:
-        """Newest first (by `created_at`, then id). `after` is a session id; one that is not there gives nothing."""
+        """Newest first (by `created_at`, then id, both downwards). `after` is a session id; one that is not there gives nothing."""
 
     @abstractmethod
     async def fences(self, session_ids: Collection[str]) -> Mapping[str, int]:
@@ -200,7 +202,10 @@ class Store(ABC):
 
     @abstractmethod
     async def acquire_lease(self, name: str, token: str, *, now: datetime, seconds: float) -> Lease | None:
-        """The lease of that name when it is free, expired at `now`, or this token's already; None while another holds it."""
+        """The lease of that name when it is free, expired at `now`, or this token's already; None while another holds it.
+
+        The same token gets the same fence again. Fences grow with each holder and need not begin at 1; no lease is shortened.
+        """
 
     @abstractmethod
     async def renew_lease(self, lease: Lease, *, now: datetime, seconds: float) -> Lease:
@@ -222,7 +227,7 @@ class Store(ABC):
 
     @abstractmethod
     async def put_delivery(self, delivery: Delivery) -> None:
-        """Write it, or write it again after a try."""
+        """Write it, or write it again after a try. Those that were done long before its `due_at` are forgotten as it goes."""
 
     @abstractmethod
     async def due_deliveries(self, *, now: datetime, limit: int) -> list[Delivery]:
