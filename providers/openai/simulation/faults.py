@@ -108,6 +108,6 @@ class Chance:
         if is_fence or hiccup:
             self._fence_at = max(self._fence_at, at)
         novelty = ""
-        if odd < faults.unknown:
+        if odd < faults.unknown and event_type != "session.created":
             novelty = UNKNOWN_KEY if odd < faults.unknown / 2 else UNKNOWN_TYPE
         return Passed(at, 2 if event_type == RATE_LIMITS and twice < faults.duplicate else 1, novelty)

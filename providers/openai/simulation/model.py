@@ -196,10 +196,10 @@ class Model:
 
     def interrupt(self) -> None:
         """The user speaks."""
-        if self._active is not None:
-            self._begin(self._active)
-        if self._active is not None:
-            self._active.cancel("turn_detected")
+        response = self._active
+        if response is not None:
+            response.cancel("turn_detected")
+            self._begin(response)
 
     def stall(self, stall: Stall) -> None:
         """What is under way goes silent."""

@@ -143,6 +143,8 @@ class Response:
         self.is_created = True
         self._began = self._wire.now
         self._wire.emit("response.created", response=self.shown())
+        if self._cancelled is not None:
+            self._end(self._cancelled)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -171,10 +173,12 @@ class Response:
     # --- its end
 
     def cancel(self, reason: str) -> None:
-        """End it: now, or when what is under way has come."""
+        """End it: now, or when what is under way has come; one that is yet to be created, as soon as it is."""
         if self._cancelled is not None:
             return
         self._cancelled = Cancelled(reason)
+        if not self.is_created:
+            return
         if self.reply.cancel_lag:
             self._end_of_lag = self._wire.later(self.reply.cancel_lag, self._cut)
         else:

@@ -177,7 +177,8 @@ class Simulator:
             connection.ended.set()
             if not self._keeps_records:
                 self.connections.remove(connection)
-            await trio.aclose_forcefully(stream)
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):  # or an error above would be lost for a cancellation
+                await trio.aclose_forcefully(stream)
 
     def _script_of(self, number: int) -> Script:
         if isinstance(self._scripts, Script):

@@ -11,6 +11,7 @@ from providers.openai.simulation.sound import Format
 from providers.openai.simulation.wire import Closing, Frame
 from providers.openai.simulator import Faults, Opening, RealtimeCore, Rule, Script, silence, tone
 from tests.providers.openai.simulator.gate import hold_client_event, hold_server_frame
+from tests.providers.openai.simulator.order import Order
 
 WHISPER = {"model": "gpt-realtime-whisper"}
 
@@ -59,6 +60,7 @@ class Service:
         self.frames: list[Frame] = []
         self.closing: Closing | None = None
         self.holds_frames = faults is None or not faults.unknown
+        self.order = Order()
         self.core.open(self.now)
         self._take()
         if updates:
@@ -100,6 +102,7 @@ class Service:
                 hold_server_frame(outgoing.text, azure=self.opening.azure)
             self.frames.append(outgoing)
             found.append(Event(outgoing.at, outgoing.type, orjson.loads(outgoing.text)))
+            self.order.see(found[-1].fields)
         self.events += found
         return found
 

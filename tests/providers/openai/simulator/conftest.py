@@ -1,0 +1,40 @@
+"""Simulators whose every frame is held against the SDK and the protocol when the test is over."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from providers.openai.simulation.admission import Admitted
+from providers.openai.simulator import Connection, Simulator
+from tests.providers.openai.simulator.gate import hold_client_event, hold_server_frame
+from tests.providers.openai.simulator.order import Order
+
+MakeSimulator = Callable[..., Simulator]
+
+
+def hold(connection: Connection) -> None:
+    """Hold all frames of a connection, both ways; what was refused is not held."""
+    azure = isinstance(connection.outcome, Admitted) and connection.outcome.azure
+    order = Order()
+    for sent in connection.sent:
+        hold_server_frame(sent.frame, azure=azure)
+        order.see(sent.event)
+    refused = [broken.event for broken in connection.broken if broken.refused]
+    for received in connection.received:
+        if received.event is not None and received.event not in refused:
+            hold_client_event(received.event)
+
+
+@pytest.fixture
+def make_simulator() -> Iterator[MakeSimulator]:
+    made: list[Simulator] = []
+
+    def make(*args: object, **options: object) -> Simulator:
+        simulator = Simulator(*args, **options)  # type: ignore[arg-type]  # a pass-through
+        made.append(simulator)
+        return simulator
+
+    yield make
+    for simulator in made:
+        for connection in simulator.connections:
+            hold(connection)
