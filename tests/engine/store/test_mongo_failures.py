@@ -1,6 +1,7 @@
 """The MongoDB store when its server, its connections or other processes fail. In real time, with short limits."""
 
 import logging
+import threading
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from functools import partial
@@ -11,9 +12,10 @@ import pytest
 import trio
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
+from trio.testing import wait_all_tasks_blocked
 
-from engine.store import mongo_link
-from engine.store.contract import Store, StoreError
+from engine.store import mongo_link, mongo_sessions
+from engine.store.contract import SessionFilter, Store, StoreError
 from engine.store.locate import open_store
 from tests.engine.store.operations import READS, WRITES
 from tests.engine.store.samples import memory, session, turn, usage
@@ -156,6 +158,44 @@ async def test_a_cancelled_writer_walks_away_and_its_write_happens(
         assert await store.get_usage("s1") == [usage()]
         assert await store.get_session("s2") == session("s2", fence=1)
         assert await store.get_memory("user:anna", "facts") == memory(revision=1)
+
+
+async def test_writes_happen_when_all_around_them_is_cancelled(
+    url: str, server: Server, paused: Callable[[], None]
+) -> None:
+    """More than there are threads: some have not begun."""
+    names = [f"s{number:02}" for number in range(2 * mongo_link.THREADS)]
+    with trio.CancelScope() as everything:
+        async with open_store(url) as store:
+            paused()
+            async with trio.open_nursery() as nursery:
+                for name in names:
+                    nursery.start_soon(store.open_session, session(name))
+                await wait_all_tasks_blocked()
+                threading.Timer(0.2, server.resume).start()
+                everything.cancel()
+    async with open_store(url) as store:
+        found = await store.list_sessions(SessionFilter(), limit=100)
+    assert sorted(document.id for document in found) == names
+
+
+@pytest.mark.usefixtures("_impatient")
+async def test_a_thread_that_hangs_holds_nobody_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that asks a name server may: pymongo does not bound that."""
+    over = threading.Event()
+
+    def hanging(*_: object) -> None:
+        over.wait(PROMPT + 5)
+
+    monkeypatch.setattr(mongo_sessions, "get_session", hanging)
+    try:
+        started = trio.current_time()
+        with pytest.raises(StoreError, match="did not answer in time"):
+            await store.get_session("s1")
+        assert trio.current_time() - started < PROMPT
+        await store.check()
+    finally:
+        over.set()
 
 
 @pytest.mark.usefixtures("_impatient")

@@ -68,7 +68,7 @@ def tables(url: str, recorder: Recorder) -> Generator[Tables]:
 
 
 def everything(tables: Tables) -> dict[str, list[Row]]:
-    return {name: list(tables[name].find().sort("_id")) for name in (*mongo_schema.INDEXES, "store")}
+    return {name: list(tables[name].find().sort("_id")) for name in sorted(tables.list_collection_names())}
 
 
 # --- an append and an opening at once --------------------------------------------------------------------------------
