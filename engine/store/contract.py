@@ -60,8 +60,8 @@ class Store(ABC):
     """Every write is durable when it returns, and safe to repeat with the same id; but for `open_session` and `use_once`, which
     count: what became of one that raised StoreError is not known. Any operation may raise StoreError.
 
-    A batch is of one session (else ValueError); an empty one writes nothing and checks nothing. Lists are given in pages: at most `limit` items, those behind `after` (the id, or position, of the last item of the page
-    before).
+    A batch is of one session (else ValueError); an empty one writes nothing and checks nothing. Lists are given in pages: at most
+    `limit` items, those behind `after` (the id, or position, of the last item of the page before).
     """
 
     # --- sessions
