@@ -146,12 +146,21 @@ def mongo_url(_: Path) -> Generator[str]:
     if not DEPLOYMENT:
         yield SHARED.url() + name  # and leave it: dropping takes the server longer than most tests
         return
-    url = urlunsplit(urlsplit(DEPLOYMENT)._replace(path=f"/{name}"))
+    url = with_database(DEPLOYMENT, name)
     try:
         yield url
     finally:
         with MongoClient[dict[str, object]](url) as client:
             client.drop_database(name)
+
+
+def with_database(url: str, name: str) -> str:
+    """The same deployment and user, another database: where the user is known stays, although it is told by the database."""
+    parts = urlsplit(url)
+    query = parts.query
+    if "@" in parts.netloc and "authsource=" not in query.lower():
+        query += f"{'&' if query else ''}authSource={parts.path.lstrip('/') or 'admin'}"
+    return urlunsplit(parts._replace(path=f"/{name}", query=query))
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from engine.store.locate import open_store
 from engine.store.mongo import MongoStore
 from engine.store.mongo_link import open_link
 from tests.engine.store.samples import NOON, session, turn
-from tests.engine.store.secantus import Server, mongo_url, running_server
+from tests.engine.store.secantus import Server, mongo_url, running_server, with_database
 
 UNREACHABLE = (
     "The MongoDB server of the store URL does not answer. Check that it runs, that the address is right, and that no"
@@ -206,6 +206,20 @@ async def test_users(monkeypatch: pytest.MonkeyPatch) -> None:
         async with open_store(server.url("db", "alice:secret@")) as store:
             await store.open_session(session())
             await store.append_turns([turn(0)], fence=1)
+
+
+@pytest.mark.parametrize(
+    ("deployment", "url"),
+    [
+        ("mongodb://a,b:1/", "mongodb://a,b:1/db"),
+        ("mongodb://a?replicaSet=rs", "mongodb://a/db?replicaSet=rs"),
+        ("mongodb://u:p@a", "mongodb://u:p@a/db?authSource=admin"),
+        ("mongodb+srv://u:p@a.b.c/x?tls=true", "mongodb+srv://u:p@a.b.c/db?tls=true&authSource=x"),
+        ("mongodb://u:p@a/x?authSource=y", "mongodb://u:p@a/db?authSource=y"),
+    ],
+)
+def test_the_suite_uses_databases_of_its_own(deployment: str, url: str) -> None:
+    assert with_database(deployment, "db") == url
 
 
 # --- the schema ------------------------------------------------------------------------------------------------------
