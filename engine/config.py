@@ -1,6 +1,5 @@
 """Settings and configurations: every timeout, size and limit of the engine is a named field here, with its unit and reason."""
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -187,8 +186,6 @@ class Settings(BaseSettings):
     """Setups this deployment accepts; empty accepts all that are known (L2)."""
 
     # Observability (T5)
-    metrics_directory: Path | None = None
-    """Where the processes of one server count together. Made by the one that starts them; none for a single process."""
     tracing: bool = False
     """Send traces to where OpenTelemetry's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT and others); needs the extra `otel`."""
 

@@ -8,7 +8,7 @@ import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from enum import Enum, auto
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ async def serve(
     if admin_key.is_new:
         logger.warning("an admin key was made: %s", admin_key.path)
     async with AsyncExitStack() as stack:
-        metrics = stack.enter_context(closing(make_metrics(settings.metrics_directory)))
+        metrics = make_metrics()
         observers: list[Observer] = [metrics]
         if settings.tracing:
             observers.append(await stack.enter_async_context(open_tracing()))

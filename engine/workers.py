@@ -20,8 +20,7 @@ import trio
 
 from engine.config import Settings
 from engine.errors import ConfigurationError
-from engine.observe.metrics import mark_worker_dead
-from engine.observe.workers import metrics_directory
+from engine.observe.processes import DIRECTORY, mark_worker_dead, metrics_directory
 from engine.serving import NextOrder, Order, Plan, closing_seconds, serve
 from engine.transport.server import BoundAddress
 
@@ -377,7 +376,7 @@ async def supervise(
             listeners,
             count,
             stop_seconds,
-            environment={**os.environ, "SOUFFLEUR_METRICS_DIRECTORY": str(metrics)},
+            environment={**os.environ, DIRECTORY: str(metrics)},
             when_ended=partial(mark_worker_dead, metrics),
         )
         await supervisor.run(next_order, partial(say_ready, address))

@@ -1,43 +1,34 @@
 """What operators measure: an `Observer` that counts, and the text that Prometheus reads at `/metrics` (SPEC T5).
 
-    metrics = make_metrics(settings.metrics_directory)
-    body, content_type = metrics.exposition()
+    metrics = make_metrics()
+    body, content_type = await metrics.exposition()
 
-The official client was measured first. Its way for several processes keeps a map of files that only grows, is chosen for the whole
-process by an environment variable before the import, so that no two services have registries of their own, and cannot ask a
-function for a gauge; and an observation costs 1.9 to 2.9 µs with it, against 0.3 to 0.6 here (`tests/engine/observe/costs.py`).
-Snapshots would lose what a killed process had counted since the last one, and would let sums go back when two workers are
-asked in turn, which Prometheus takes for a restart.
+The numbers are kept by Prometheus's own client: in a registry of each `Metrics`, or, in the workers of a server, in files that all
+of them sum (`engine.observe.processes`). Label values that come from outside (names of tools, providers, error codes) are bounded
+by their projects and by the code, and capped all the same, in each process.
 
-Everything here is called in the thread of the loop. A frame of audio touches no metric.
+To count costs 0.5 µs, to observe a time 1.2 µs and a span 2.2 µs; in files 1.2, 2.5 and 3.4 µs. A thousand lines of text take 7 ms
+to make, and the sum of eight processes 25 ms: that is done in a thread, in which it makes the loop late by a third of what it would
+otherwise (`python -m tests.engine.observe.costs`; the lowest of many rounds, on two busy processors). A frame of audio touches no
+metric. Everything here but `text` is called in the thread of the loop.
 """
 
 import os
 import resource
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
 
-import attrs
+import prometheus_client
 import trio
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from engine.errors import ConfigurationError
 from engine.observation import Happening, Observer, Outcome, Span, SpanKind
-from engine.observe.exposition import CONTENT_TYPE, expose
-from engine.observe.families import (
-    LOOP_SECONDS,
-    SESSION_SECONDS,
-    STORE_SECONDS,
-    VOICE_SECONDS,
-    Family,
-    Kind,
-    Label,
-    Series,
-    Totals,
-)
 from engine.observe.lateness import LatenessMeter, watch_lateness
-from engine.observe.page import Page, entries
+from engine.observe.processes import given_directory, locked, registry_of_all
 from engine.observe.steps import StepSearch
-from engine.observe.workers import fold, most_bytes, open_page, read_others
 from engine.store.documents import SessionDocument, TurnDocument
 
 SAMPLE_SECONDS = 1.0
@@ -45,182 +36,223 @@ SAMPLE_SECONDS = 1.0
 OPEN_SPANS = 256
 """Of one session, whose begin is remembered: far more than run at once."""
 
-_PROVIDER = Label("provider", 24)
-_OUTCOME = Label("outcome", len(Outcome))
+OTHER = "other"
+"""The label value of what comes after the last that has room."""
+VALUE_CHARACTERS = 60
+"""The longest label value; the rest is cut off."""
+PROVIDERS, OUTCOMES = 24, len(Outcome)
+"""The most different values of these labels in one process."""
+PREFIX = "souffleur_"
 
-SESSIONS = Family(Kind.GAUGE, "sessions", "Sessions that run now.", (_PROVIDER,))
-SESSIONS_OPENED = Family(Kind.COUNTER, "sessions_opened_total", "Sessions that began to run.", (_PROVIDER,))
-SESSIONS_ENDED = Family(
-    Kind.COUNTER,
-    "sessions_ended_total",
-    "Sessions that ended. Those of a killed process were opened and never ended.",
-    (_PROVIDER, Label("state", 4)),
-)
-ACTIVE_SECONDS = Family(
-    Kind.COUNTER, "session_active_seconds_total", "Active time of ended sessions, as in their usage.", (_PROVIDER,)
-)
-REFUSALS = Family(Kind.COUNTER, "refusals_total", "Who was not let in, by reason.", (Label("reason", 40),))
-TURNS = Family(Kind.COUNTER, "turns_total", "Turns that ended.", (Label("input", 4), Label("interrupted", 2)))
-TURN_STAGES = Family(
-    Kind.HISTOGRAM,
-    "turn_stage_seconds",
-    "Stages of a turn: the final transcript after the last interim, of what was spoken; the first text and the first"
-    " audio after the final transcript; the last text and the last audio after the first.",
-    (Label("stage", 5),),
-    VOICE_SECONDS,
-)
-SPANS = {
-    SpanKind.SESSION: Family(Kind.HISTOGRAM, "session_seconds", "How long sessions ran.", (_OUTCOME,), SESSION_SECONDS),
-    SpanKind.START: Family(
-        Kind.HISTOGRAM, "start_seconds", "Parts of a session's start.", (Label("part", 16), _OUTCOME), VOICE_SECONDS
-    ),
-    SpanKind.TURN: Family(Kind.HISTOGRAM, "turn_seconds", "Whole turns.", (_OUTCOME,), VOICE_SECONDS),
-    SpanKind.LEG: Family(
-        Kind.HISTOGRAM, "leg_seconds", "Back-end work of turns.", (Label("leg", 16), _OUTCOME), VOICE_SECONDS
-    ),
-    SpanKind.TOOL: Family(Kind.HISTOGRAM, "tool_seconds", "Tool calls.", (Label("tool", 64), _OUTCOME), VOICE_SECONDS),
-    SpanKind.FINISH: Family(
-        Kind.HISTOGRAM, "finish_seconds", "Parts of a session's end.", (Label("part", 16), _OUTCOME), VOICE_SECONDS
-    ),
-}
-"""Time by kind. Those of sessions and turns are named by their outcome alone."""
+VOICE_SECONDS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+"""What somebody waits for in a conversation: a pause of 200 ms is natural, one of a second is noticed, ten are a failure."""
+STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""From a write to memory to the time limits of its callers."""
+LOOP_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""From a quiet loop to one that nobody can talk through; 20 ms are a frame of audio."""
+SESSION_SECONDS = (1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
+
 HAPPENINGS = {
-    Happening.BARGE_IN: Family(Kind.COUNTER, "barge_ins_total", "Answers that the user cut off."),
-    Happening.IDLE_RESPONSE_END: Family(
-        Kind.COUNTER, "idle_response_ends_total", "Responses that were ended as their model fell silent."
+    Happening.BARGE_IN: ("barge_ins_total", "Answers that the user cut off."),
+    Happening.IDLE_RESPONSE_END: (
+        "idle_response_ends_total",
+        "Responses that were ended as their model fell silent.",
     ),
-    Happening.SPEECH_SHED: Family(
-        Kind.COUNTER, "speech_shed_total", "Responses whose speech was cut short, as the client was too far behind."
+    Happening.SPEECH_SHED: (
+        "speech_shed_total",
+        "Responses whose speech was cut short, as the client was too far behind.",
     ),
-    Happening.TURN_UNSAVED: Family(
-        Kind.COUNTER, "turns_unsaved_total", "Turns acknowledged before they were durable; they are tried again."
+    Happening.TURN_UNSAVED: (
+        "turns_unsaved_total",
+        "Turns acknowledged before they were durable; they are tried again.",
     ),
-    Happening.TURN_LOST: Family(Kind.COUNTER, "turns_lost_total", "Turns that could not be saved."),
-    Happening.STORE_FAILED: Family(Kind.COUNTER, "store_failures_total", "Writes that had to be tried again."),
-    Happening.TAKEN_OVER: Family(Kind.COUNTER, "takeovers_total", "Sessions that another connection took over."),
-    Happening.REVOKED: Family(Kind.COUNTER, "revocations_total", "Sessions ended as their credentials were revoked."),
-    Happening.FORCE_CLOSED: Family(
-        Kind.COUNTER, "force_closed_total", "Sessions whose output had to be closed after their input had ended."
+    Happening.TURN_LOST: ("turns_lost_total", "Turns that could not be saved."),
+    Happening.STORE_FAILED: ("store_failures_total", "Writes that had to be tried again."),
+    Happening.TAKEN_OVER: ("takeovers_total", "Sessions that another connection took over."),
+    Happening.REVOKED: ("revocations_total", "Sessions ended as their credentials were revoked."),
+    Happening.FORCE_CLOSED: (
+        "force_closed_total",
+        "Sessions whose output had to be closed after their input had ended.",
     ),
-    Happening.SLOW_CLIENT: Family(Kind.COUNTER, "slow_clients_total", "Clients given up, as they read too slowly."),
-    Happening.RECOVERABLE_ERROR: Family(
-        Kind.COUNTER, "recoverable_errors_total", "Errors of providers that a conversation survived."
-    ),
+    Happening.SLOW_CLIENT: ("slow_clients_total", "Clients given up, as they read too slowly."),
+    Happening.RECOVERABLE_ERROR: ("recoverable_errors_total", "Errors of providers that a conversation survived."),
 }
-STORE = Family(
-    Kind.HISTOGRAM,
-    "store_seconds",
-    "Operations of the store, by whether it could do them.",
-    (Label("operation", 48), Label("outcome", 2)),
-    STORE_SECONDS,
-)
-LATENESS = Family(
-    Kind.HISTOGRAM, "loop_lateness_seconds", "How late a task wakes, looked at ten times a second.", (), LOOP_SECONDS
-)
-LONG_STEPS = Family(
-    Kind.HISTOGRAM,
-    "long_step_seconds",
-    "Steps of a task that took longer than a frame lasts, of those looked at: all when the loop is late, else none.",
-    (),
-    LOOP_SECONDS,
-)
-LINES = Family(Kind.GAUGE, "lines", "Lines to clients that are open now.")
-OUTBOX_ELEMENTS = Family(Kind.GAUGE, "outbox_elements", "Elements that wait to be sent to clients.")
-UNSENT_SPEECH = Family(Kind.GAUGE, "unsent_speech_seconds", "Speech that waits to be sent to clients.")
-MOST_UNSENT_SPEECH = Family(
-    Kind.PEAK, "unsent_speech_most_seconds", "Speech that waits for the client that is furthest behind."
-)
-RESIDENT = Family(Kind.GAUGE, "resident_memory_bytes", "Resident memory of all processes.")
-PROCESSOR = Family(Kind.COUNTER, "processor_seconds_total", "Processor time of all processes, user and system.")
-WORKERS = Family(Kind.GAUGE, "workers", "Processes that serve.")
-
-FAMILIES = (
-    SESSIONS,
-    SESSIONS_OPENED,
-    SESSIONS_ENDED,
-    ACTIVE_SECONDS,
-    REFUSALS,
-    TURNS,
-    TURN_STAGES,
-    *SPANS.values(),
-    *HAPPENINGS.values(),
-    STORE,
-    LATENESS,
-    LONG_STEPS,
-    LINES,
-    OUTBOX_ELEMENTS,
-    UNSENT_SPEECH,
-    MOST_UNSENT_SPEECH,
-    RESIDENT,
-    PROCESSOR,
-    WORKERS,
-)
+"""The counters of what happens."""
 
 ReadLine = Callable[[], tuple[int, float]]
 """How many elements wait to be sent on a line, and how many seconds of speech are among them."""
 
+M = TypeVar("M", Counter, Gauge, Histogram)
 
-def make_metrics(directory: Path | None = None) -> "Metrics":
-    """The metrics of one process. With a directory, those of every process that was given the same are summed.
+_client: Any = prometheus_client
+"""Where it has no types."""
+
+
+def make_metrics() -> "Metrics":
+    """The metrics of this process. Where it is one of several (`metrics_directory`), it must have only one such object, and the
+    metrics of all of them are summed.
 
     Raises:
-        ConfigurationError: the directory cannot be written, or is full.
+        ConfigurationError: the directory cannot be written.
     """
+    _client.disable_created_metrics()  # else each counter and histogram has its date of birth beside it
+    directory = given_directory()
     if directory is None:
-        return Metrics(Page.in_memory(most_bytes(FAMILIES)))
-    page, name = open_page(directory, FAMILIES)
-    return Metrics(page, directory, name)
+        return Metrics()
+    try:
+        with locked(directory):  # a file that is not complete yet cannot be read
+            return Metrics(directory)
+    except OSError as exc:
+        raise ConfigurationError(f"the metrics directory {directory} cannot be used: {exc.strerror}") from exc
 
 
-def mark_worker_dead(directory: Path, pid: int) -> None:
-    """Keep what a process had counted that has ended, and remove its file. For whoever started it, when it was waited for.
+class Series(Generic[M]):
+    """The series of a metric; if it has labels, they are at most so many."""
 
-    What it said of now is left out from the moment of its death, whether this is called or not.
-    """
-    fold(directory, pid, FAMILIES)
+    def __init__(self, metric: M, *limits: int) -> None:
+        """`limits`: the most different values of each label, not counting `other`."""
+        self._metric: M = metric
+        self._limits = limits
+        self._known = [set[str]() for _ in limits]
+        self._found: dict[tuple[str, ...], M] = {} if limits else {(): metric}
+
+    def of(self, *labels: str) -> M:
+        """The one with these label values, in the order of the metric's labels."""
+        found = self._found.get(labels)
+        return self._find(labels) if found is None else found
+
+    def _find(self, labels: tuple[str, ...]) -> M:
+        """The slow way: the first time, or when the label values have to be counted as others."""
+        clean = (value[:VALUE_CHARACTERS].encode(errors="replace").decode() for value in labels)
+        admitted = tuple(
+            value if _has_room(value, known, limit) else OTHER
+            for value, known, limit in zip(clean, self._known, self._limits, strict=True)
+        )
+        found = self._found.get(admitted)
+        if found is None:
+            found = self._found[admitted] = self._metric.labels(*admitted)
+        return found
 
 
-@attrs.define(eq=False)
+def _has_room(value: str, known: set[str], limit: int) -> bool:
+    if value in known or value == OTHER:
+        return True
+    if len(known) >= limit:
+        return False
+    known.add(value)
+    return True
+
+
 class Metrics(Observer):
     """Counts. Made by `make_metrics`."""
 
-    page: Page
-    directory: Path | None = None
-    name: str = ""
-    """Of the page's file."""
-    _series: dict[Family, Series] = attrs.field(factory=dict[Family, Series], init=False)
-    _began: dict[str, dict[tuple[SpanKind, str], float]] = attrs.field(
-        factory=dict[str, dict[tuple[SpanKind, str], float]], init=False
-    )
-    """By session: when its open spans began."""
-    _lines: dict[object, ReadLine] = attrs.field(factory=dict[object, ReadLine], init=False)
+    def __init__(self, directory: Path | None = None) -> None:
+        """`directory`: where all processes count. Raises OSError when it cannot be written."""
+        self.directory = directory
+        self._began = dict[str, dict[tuple[SpanKind, str], float]]()
+        """By session: when its open spans began."""
+        self._watched = dict[object, ReadLine]()
+        self._processor_seconds = 0.0
+        """Of those counted."""
 
-    def __attrs_post_init__(self) -> None:
-        self._series = {family: Series(family, self.page) for family in FAMILIES}
+        registry = CollectorRegistry()
+        self._shown = registry if directory is None else registry_of_all(directory)
+        self._reading = trio.CapacityLimiter(1)
+
+        def counter(name: str, text: str, **limits: int) -> Series[Counter]:
+            return Series(Counter(PREFIX + name, text, limits, registry=registry), *limits.values())
+
+        def gauge(name: str, text: str, *, peak: bool = False, **limits: int) -> Series[Gauge]:
+            """What is now: the sum over the processes that live, or the highest of them."""
+            mode: Literal["livemax", "livesum"] = "livemax" if peak else "livesum"
+            metric = Gauge(PREFIX + name, text, limits, registry=registry, multiprocess_mode=mode)
+            return Series(metric, *limits.values())
+
+        def histogram(name: str, text: str, buckets: Sequence[float], **limits: int) -> Series[Histogram]:
+            metric = Histogram(PREFIX + name, text, limits, registry=registry, buckets=buckets)
+            return Series(metric, *limits.values())
+
+        self._sessions = gauge("sessions", "Sessions that run now.", provider=PROVIDERS)
+        self._sessions_opened = counter("sessions_opened_total", "Sessions that began to run.", provider=PROVIDERS)
+        self._sessions_ended = counter(
+            "sessions_ended_total",
+            "Sessions that ended. Those of a killed process were opened and never ended.",
+            provider=PROVIDERS,
+            state=4,
+        )
+        self._active_seconds = counter(
+            "session_active_seconds_total", "Active time of ended sessions, as in their usage.", provider=PROVIDERS
+        )
+        self._refusals = counter("refusals_total", "Who was not let in, by reason.", reason=40)
+        self._turns = counter("turns_total", "Turns that ended.", input=4, interrupted=2)
+        self._stages = histogram(
+            "turn_stage_seconds",
+            "Stages of a turn: the final transcript after the last interim, of what was spoken; the first text and the"
+            " first audio after the final transcript; the last text and the last audio after the first.",
+            VOICE_SECONDS,
+            stage=5,
+        )
+        self._spans = {
+            SpanKind.SESSION: histogram("session_seconds", "How long sessions ran.", SESSION_SECONDS, outcome=OUTCOMES),
+            SpanKind.START: histogram(
+                "start_seconds", "Parts of a session's start.", VOICE_SECONDS, part=16, outcome=OUTCOMES
+            ),
+            SpanKind.TURN: histogram("turn_seconds", "Whole turns.", VOICE_SECONDS, outcome=OUTCOMES),
+            SpanKind.LEG: histogram("leg_seconds", "Back-end work of turns.", VOICE_SECONDS, leg=16, outcome=OUTCOMES),
+            SpanKind.TOOL: histogram("tool_seconds", "Tool calls.", VOICE_SECONDS, tool=64, outcome=OUTCOMES),
+            SpanKind.FINISH: histogram(
+                "finish_seconds", "Parts of a session's end.", VOICE_SECONDS, part=16, outcome=OUTCOMES
+            ),
+        }
+        """Time by kind. Those of sessions and turns are named by their outcome alone."""
+        self._happenings = {what: counter(name, text) for what, (name, text) in HAPPENINGS.items()}
+        self._store = histogram(
+            "store_seconds",
+            "Operations of the store, by whether it could do them.",
+            STORE_SECONDS,
+            operation=48,
+            outcome=2,
+        )
+        self._lateness = histogram(
+            "loop_lateness_seconds", "How late a task wakes, looked at ten times a second.", LOOP_SECONDS
+        )
+        self._long_steps = histogram(
+            "long_step_seconds",
+            "Steps of a task that took longer than a frame lasts, of those looked at: all when the loop is late, else none.",
+            LOOP_SECONDS,
+        )
+        self._lines = gauge("lines", "Lines to clients that are open now.")
+        self._outbox_elements = gauge("outbox_elements", "Elements that wait to be sent to clients.")
+        self._unsent_speech = gauge("unsent_speech_seconds", "Speech that waits to be sent to clients.")
+        self._most_unsent_speech = gauge(
+            "unsent_speech_most_seconds", "Speech that waits for the client that is furthest behind.", peak=True
+        )
+        self._resident = gauge("resident_memory_bytes", "Resident memory of all processes.")
+        self._processor = counter("processor_seconds_total", "Processor time of all processes, user and system.")
+        self._workers = gauge("workers", "Processes that serve.")
         self.sample()
 
     # --- what is told
 
     def session_opened(self, session: SessionDocument, provider: str) -> None:
-        self._series[SESSIONS].add(1, provider)
-        self._series[SESSIONS_OPENED].add(1, provider)
+        self._sessions.of(provider).inc()
+        self._sessions_opened.of(provider).inc()
 
     def session_closed(self, session: SessionDocument, provider: str, active_seconds: float) -> None:
-        self._series[SESSIONS].add(-1, provider)
-        self._series[SESSIONS_ENDED].add(1, provider, session.state.value)
-        self._series[ACTIVE_SECONDS].add(active_seconds, provider)
+        self._sessions.of(provider).dec()
+        self._sessions_ended.of(provider, session.state.value).inc()
+        self._active_seconds.of(provider).inc(active_seconds)
 
     def refused(self, code: str) -> None:
-        self._series[REFUSALS].add(1, code)
+        self._refusals.of(code).inc()
 
     def turn_ended(self, session: SessionDocument, turn: TurnDocument) -> None:
-        self._series[TURNS].add(1, turn.input.kind, "true" if turn.interrupted else "false")
-        stages = self._series[TURN_STAGES]
+        self._turns.of(turn.input.kind, "true" if turn.interrupted else "false").inc()
         for stage, seconds in stages_of(turn):
-            stages.observe(seconds, stage)
+            self._stages.of(stage).observe(seconds)
 
     def happened(self, what: Happening, session_id: str = "") -> None:
-        self._series[HAPPENINGS[what]].add(1)
+        self._happenings[what].of().inc()
 
     def began(self, span: Span, at: float) -> None:
         spans = self._began.setdefault(span.session_id, {})
@@ -234,56 +266,63 @@ class Metrics(Observer):
             self._began.pop(span.session_id, None)
         if began is not None:
             names = () if span.kind in (SpanKind.SESSION, SpanKind.TURN) else (span.name,)
-            self._series[SPANS[span.kind]].observe(max(0.0, at - began), *names, outcome.value)
+            self._spans[span.kind].of(*names, outcome.value).observe(max(0.0, at - began))
 
     def store_took(self, operation: str, seconds: float, *, ok: bool) -> None:
         outcome = Outcome.OK if ok else Outcome.FAILED
-        self._series[STORE].observe(seconds, operation, outcome.value)
+        self._store.of(operation, outcome.value).observe(seconds)
 
     # --- what is looked at
 
     def loop_was_late(self, seconds: float) -> None:
         """A look at the loop, by `watch_lateness`."""
-        self._series[LATENESS].observe(max(0.0, seconds))
+        self._lateness.of().observe(max(0.0, seconds))
 
     def step_was_long(self, seconds: float) -> None:
         """A step that was found by a `StepSearch`."""
-        self._series[LONG_STEPS].observe(seconds)
+        self._long_steps.of().observe(seconds)
 
     @contextmanager
     def watching_line(self, read: ReadLine) -> Generator[None]:
-        """Ask a line how much waits on it whenever the metrics are given out, as long as the context lasts."""
+        """Ask a line how much waits on it, as long as the context lasts."""
         mark = object()
-        self._lines[mark] = read
+        self._watched[mark] = read
         try:
             yield
         finally:
-            del self._lines[mark]
+            del self._watched[mark]
 
     def sample(self) -> None:
         """Bring up to date what is not told but asked for."""
-        waiting = [read() for read in self._lines.values()]
-        self._series[LINES].set(len(waiting))
-        self._series[OUTBOX_ELEMENTS].set(sum(elements for elements, _ in waiting))
-        self._series[UNSENT_SPEECH].set(sum(seconds for _, seconds in waiting))
-        self._series[MOST_UNSENT_SPEECH].set(max((seconds for _, seconds in waiting), default=0.0))
-        self._series[RESIDENT].set(resident_bytes())
+        waiting = [read() for read in self._watched.values()]
+        self._lines.of().set(len(waiting))
+        self._outbox_elements.of().set(sum(elements for elements, _ in waiting))
+        self._unsent_speech.of().set(sum(seconds for _, seconds in waiting))
+        self._most_unsent_speech.of().set(max((seconds for _, seconds in waiting), default=0.0))
+        self._resident.of().set(resident_bytes())
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        self._series[PROCESSOR].set(usage.ru_utime + usage.ru_stime)
-        self._series[WORKERS].set(1)
+        seconds = usage.ru_utime + usage.ru_stime
+        self._processor.of().inc(seconds - self._processor_seconds)
+        self._processor_seconds = seconds
+        self._workers.of().set(1)
 
     # --- what is given out
 
-    def exposition(self) -> tuple[bytes, str]:
-        """All metrics of all processes as Prometheus reads them, and the content type. Takes a few milliseconds at most."""
-        self.sample()
-        totals = Totals(FAMILIES) if self.directory is None else read_others(self.directory, self.name, FAMILIES)
-        totals.take(entries(self.page.content()), lives=True)
-        return expose(totals), CONTENT_TYPE
+    async def exposition(self) -> tuple[bytes, str]:
+        """All metrics of all processes as Prometheus reads them, and the content type. They are read in a thread, one reader at a
+        time, as that takes longer than a frame of audio lasts.
 
-    def close(self) -> None:
-        """The end of this process's metrics: what they say of now is left out from here on. The file stays until it is marked as dead."""
-        self.page.close()
+        Raises:
+            OSError: the directory is gone.
+        """
+        self.sample()
+        text = await trio.to_thread.run_sync(self.text, limiter=self._reading, abandon_on_cancel=True)
+        return text, CONTENT_TYPE_PLAIN_0_0_4
+
+    def text(self) -> bytes:
+        """All metrics of all processes as they are now; what is asked for is as old as the last `sample`. Raises OSError as above."""
+        with nullcontext() if self.directory is None else locked(self.directory, shared=True):
+            return generate_latest(self._shown)
 
 
 async def watch_process(metrics: Metrics, meter: LatenessMeter) -> None:

@@ -32,7 +32,7 @@ OPERATION = Operation(
 class Metrics(Protocol):
     """What the transport needs of the process's metrics."""
 
-    def exposition(self) -> tuple[bytes, str]:
+    async def exposition(self) -> tuple[bytes, str]:
         """The text, and its content type."""
         ...
 
@@ -50,7 +50,7 @@ async def _metrics(services: Services, metrics: Metrics) -> Response:
     principal = await read_principal(services)
     if principal is not None or not _is_local():
         may_administer(principal or Principal(""))
-    body, content_type = metrics.exposition()
+    body, content_type = await metrics.exposition()
     return Response(body, content_type=content_type)
 
 

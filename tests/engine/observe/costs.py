@@ -6,15 +6,14 @@ Each figure is the lowest of many rounds, which is what the code takes when noth
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import trio
 
 from engine.observation import Happening, Observer, Span, SpanKind
 from engine.observe.metrics import Metrics, make_metrics
+from engine.observe.processes import DIRECTORY, metrics_directory
 from engine.observe.steps import StepInstrument, StepSearch
 from engine.observe.store_meter import measured_store
 from engine.store.contract import Store
@@ -22,37 +21,10 @@ from engine.store.memory import MemoryStore
 
 ROUNDS = 15
 
-OFFICIAL = """
-import time
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
-import os, sys
-
-registry = CollectorRegistry()
-counter = Counter("calls_total", "Calls.", ["tool", "outcome"], registry=registry)
-histogram = Histogram("call_seconds", "Calls.", ["tool"], buckets=[x / 10 for x in range(1, 15)], registry=registry)
-for number in range(40):
-    histogram.labels(f"tool {number}").observe(0.1)
-
-def lowest(function, times):
-    best = 1e9
-    for _ in range(15):
-        began = time.perf_counter()
-        for _ in range(times):
-            function()
-        best = min(best, (time.perf_counter() - began) / times)
-    return best
-
-shown = registry
-if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-    shown = CollectorRegistry()
-    MultiProcessCollector(shown)
-count = lowest(lambda: counter.labels("order", "ok").inc(), 10000)
-observe = lowest(lambda: histogram.labels("order").observe(0.3), 10000)
-text = lowest(lambda: generate_latest(shown), 20)
-print(f"{count * 1e6:.2f} us to count, {observe * 1e6:.2f} us to observe, "
-      f"{text * 1e3:.1f} ms for {len(generate_latest(shown).splitlines())} lines")
-"""
+PROCESSES = 8
+FILL = "from tests.engine.observe.costs import *; fill(make_metrics())"
+MEASURE = "from tests.engine.observe.costs import *; print(cost_of_metrics(make_metrics()))"
+"""For other processes: in this one the client does not count in files."""
 
 
 def lowest(function: Callable[[], object], times: int) -> float:
@@ -72,17 +44,36 @@ def cost_of_metrics(metrics: Metrics) -> str:
         metrics.began(span, 0.0)
         metrics.ended(span, 0.3)
 
-    count = lowest(lambda: metrics.happened(Happening.BARGE_IN), 10_000)
-    observe = lowest(lambda: metrics.store_took("append_turns", 0.003, ok=True), 10_000)
+    counting = lowest(lambda: metrics.happened(Happening.BARGE_IN), 10_000)
+    observing = lowest(lambda: metrics.store_took("append_turns", 0.003, ok=True), 10_000)
     spans = lowest(measure_span, 10_000)
+    sampling = lowest(metrics.sample, 1_000)
+    fill(metrics)
+    text = lowest(metrics.text, 10)
+    return (
+        f"{counting * 1e6:.2f} us to count, {observing * 1e6:.2f} us to observe, {spans * 1e6:.2f} us for a span, "
+        f"{sampling * 1e6:.0f} us to ask, {text * 1e3:.1f} ms for {len(metrics.text().splitlines())} lines"
+    )
+
+
+def fill(metrics: Metrics) -> None:
+    """Series as a busy server has them: forty operations of the store, and ten tools."""
     for number in range(40):
         metrics.store_took(f"operation {number}", 0.003, ok=True)
-    text = lowest(metrics.exposition, 20)
-    lines = len(metrics.exposition()[0].splitlines())
-    return (
-        f"{count * 1e6:.2f} us to count, {observe * 1e6:.2f} us to observe, {spans * 1e6:.2f} us for a span, "
-        f"{text * 1e3:.1f} ms for {lines} lines"
-    )
+    for number in range(10):
+        span = Span(SpanKind.TOOL, "c1", f"tool {number}", "s1")
+        metrics.began(span, 0.0)
+        metrics.ended(span, 0.3)
+
+
+def cost_in_processes() -> str:
+    """The same in the last of several processes, which gives out what all have counted."""
+    with metrics_directory() as directory:
+        environment = os.environ | {DIRECTORY: str(directory)}
+        for _ in range(PROCESSES - 1):
+            subprocess.run([sys.executable, "-c", FILL], env=environment, check=True)
+        done = subprocess.run([sys.executable, "-c", MEASURE], env=environment, check=True, stdout=subprocess.PIPE)
+    return done.stdout.decode().strip()
 
 
 async def steps(number: int) -> None:
@@ -126,21 +117,8 @@ def say(what: str, found: str) -> None:
 
 
 def main() -> None:
-    say("in memory", cost_of_metrics(make_metrics()))
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory)
-        others = [make_metrics(path) for _ in range(7)]
-        for other in others:
-            cost_of_metrics(other)
-        metrics = make_metrics(path)
-        say("of eight processes", cost_of_metrics(metrics))
-        for each in (metrics, *others):
-            each.close()
-    for name, variables in {"official client": {}, "its several processes": {"PROMETHEUS_MULTIPROC_DIR": ""}}.items():
-        with tempfile.TemporaryDirectory() as directory:
-            environment = os.environ | dict.fromkeys(variables, directory)
-            done = subprocess.run([sys.executable, "-c", OFFICIAL], env=environment, stdout=subprocess.PIPE, check=True)
-            say(name, done.stdout.decode().strip())
+    say("metrics of one process", cost_of_metrics(make_metrics()))
+    say(f"metrics of {PROCESSES} processes", cost_in_processes())
     for width in (1, 3, 20):
         plain = trio.run(cost_of_a_step, None, width)
         watched = trio.run(cost_of_a_step, StepInstrument(limit=60), width)

@@ -1,7 +1,5 @@
 """Metrics: what is told is counted, under names and in a form that Prometheus's own parser understands."""
 
-import itertools
-import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -9,10 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.observation import Happening, Outcome, Span, SpanKind
-from engine.observe.exposition import expose
-from engine.observe.families import OTHER, VALUE_CHARACTERS, Family, Kind, Label, Series, Totals
-from engine.observe.metrics import FAMILIES, HAPPENINGS, SPANS, Metrics, make_metrics, stages_of
-from engine.observe.page import HEADER, Page, entries
+from engine.observe.metrics import HAPPENINGS, OTHER, VALUE_CHARACTERS, Metrics, make_metrics, stages_of
 from engine.store.contract import Store
 from engine.store.documents import SessionDocument, SessionState, TimingLog, TurnDocument, TurnInputRecord
 
@@ -34,7 +29,8 @@ def samples(text: bytes) -> Samples:
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return samples(metrics.exposition()[0]).get((f"souffleur_{name}", frozenset(labels.items())))
+    metrics.sample()
+    return samples(metrics.text()).get((f"souffleur_{name}", frozenset(labels.items())))
 
 
 def turn(**timing: int) -> TurnDocument:
@@ -72,7 +68,7 @@ def test_refusals() -> None:
 @pytest.mark.parametrize("what", Happening)
 def test_happenings(what: Happening) -> None:
     metrics = make_metrics()
-    name = HAPPENINGS[what].short_name
+    name, _ = HAPPENINGS[what]
     assert value(metrics, name) == 0  # shown before the first
     metrics.happened(what, "s1")
     assert value(metrics, name) == 1
@@ -89,7 +85,7 @@ def test_a_turn_and_its_stages() -> None:
         assert value(metrics, "turn_stage_seconds_count", stage=stage) == 1
     assert value(metrics, "turn_stage_seconds_count", stage="last_audio") is None
     assert value(metrics, "turn_stage_seconds_bucket", stage="first_audio", le="0.75") == 0
-    assert value(metrics, "turn_stage_seconds_bucket", stage="first_audio", le="1") == 1
+    assert value(metrics, "turn_stage_seconds_bucket", stage="first_audio", le="1.0") == 1
     assert value(metrics, "turn_stage_seconds_bucket", stage="first_audio", le="+Inf") == 1
 
 
@@ -105,6 +101,10 @@ def test_what_was_typed_did_not_have_to_be_recognized() -> None:
     assert stages_of(typed) == [("first_text", 0.25)]
 
 
+NAMES = {SpanKind.START: "part", SpanKind.LEG: "leg", SpanKind.TOOL: "tool", SpanKind.FINISH: "part"}
+"""The labels of spans that are not named by their outcome alone."""
+
+
 @pytest.mark.parametrize("kind", SpanKind)
 def test_spans(kind: SpanKind) -> None:
     metrics = make_metrics()
@@ -113,12 +113,11 @@ def test_spans(kind: SpanKind) -> None:
     metrics.began(Span(kind, "1", "planning", "s2"), 11.0)  # another session's has the same id
     metrics.ended(span, 12.5, Outcome.FAILED)
     metrics.ended(span, 13.0)  # once only
-    family = SPANS[kind]
     labels = {"outcome": "failed"}
-    if len(family.labels) == 2:
-        labels[family.labels[0].name] = "planning"
-    assert value(metrics, f"{family.short_name}_sum", **labels) == 2.5
-    assert value(metrics, f"{family.short_name}_count", **labels) == 1
+    if kind in NAMES:
+        labels[NAMES[kind]] = "planning"
+    assert value(metrics, f"{kind.value}_seconds_sum", **labels) == 2.5
+    assert value(metrics, f"{kind.value}_seconds_count", **labels) == 1
 
 
 def test_no_span_is_kept_longer_than_its_session() -> None:
@@ -177,6 +176,17 @@ def test_lines_are_asked_when_metrics_are_given_out() -> None:
     assert value(metrics, "unsent_speech_most_seconds") == 0
 
 
+async def test_what_is_given_out() -> None:
+    metrics = make_metrics()
+    metrics.refused("quota")
+    with metrics.watching_line(lambda: (3, 1.5)):
+        text, content_type = await metrics.exposition()
+    found = samples(text)
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    assert found["souffleur_refusals_total", frozenset({("reason", "quota")})] == 1
+    assert found["souffleur_outbox_elements", frozenset()] == 3
+
+
 def test_the_process() -> None:
     metrics = make_metrics()
     assert (value(metrics, "resident_memory_bytes") or 0) > 10e6
@@ -190,77 +200,72 @@ def test_metrics_share_nothing() -> None:
     assert value(second, "refusals_total", reason="quota") is None
 
 
+NAMES_OF = {
+    "counter": "sessions_opened sessions_ended session_active_seconds refusals turns processor_seconds barge_ins"
+    " idle_response_ends speech_shed turns_unsaved turns_lost store_failures takeovers revocations force_closed"
+    " slow_clients recoverable_errors",
+    "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes workers",
+    "histogram": "turn_stage_seconds session_seconds start_seconds turn_seconds leg_seconds tool_seconds finish_seconds"
+    " store_seconds loop_lateness_seconds long_step_seconds",
+}
+"""What dashboards are made of. Those of counters have `_total` behind them."""
+
+
 def test_names_are_as_prometheus_wants_them() -> None:
-    names = [family.name for family in FAMILIES]
-    assert len(set(names)) == len(names)
-    for family in FAMILIES:
-        assert family.name.endswith("_total") == (family.kind is Kind.COUNTER)
-        assert family.name.endswith("_seconds") or family.kind is not Kind.HISTOGRAM
-        assert list(family.buckets) == sorted(family.buckets)
-        assert bool(family.buckets) == (family.kind is Kind.HISTOGRAM)
+    families = list(text_string_to_metric_families(counting_everything().text().decode()))
+    assert {family.type for family in families} == NAMES_OF.keys()
+    for kind, names in NAMES_OF.items():
+        found = [family.name.removeprefix("souffleur_") for family in families if family.type == kind]
+        assert sorted(found) == sorted(names.split())
+    for family in families:
+        assert family.documentation.endswith(".")
+        assert {sample.name.endswith("_total") for sample in family.samples} == {family.type == "counter"}
+
+
+def counting_everything() -> Metrics:
+    """Each metric has at least one series."""
+    metrics = make_metrics()
+    metrics.session_opened(SESSION, "OpenAI")
+    metrics.session_closed(SESSION, "OpenAI", 1.0)
+    metrics.refused("quota")
+    metrics.turn_ended(SESSION, turn(final_transcript=1000, first_text=1200))
+    for kind in SpanKind:
+        metrics.began(Span(kind, "1", "planning", "s1"), 0.0)
+        metrics.ended(Span(kind, "1", "planning", "s1"), 1.0)
+    metrics.store_took("check", 0.1, ok=True)
+    return metrics
 
 
 # --- label values from outside
 
 
-COUNT = Family(Kind.COUNTER, "calls_total", "Calls.", (Label("tool", 2), Label("outcome", 1)))
-
-
-def totals(*pages: Page, families: tuple[Family, ...] = (COUNT,)) -> Totals:
-    sums = Totals(families)
-    for page in pages:
-        sums.take(entries(page.content()), lives=True)
-    return sums
-
-
 def test_label_values_are_bounded() -> None:
-    page = Page.in_memory(1 << 16)
-    series = Series(COUNT, page)
+    metrics = make_metrics()
     for number in range(1000):
-        series.add(1, f"tool {number}", "ok")
-    assert totals(page).series["calls_total"] == {
-        ("tool 0", "ok"): [1.0],
-        ("tool 1", "ok"): [1.0],
-        (OTHER, "ok"): [998.0],
+        metrics.refused(f"reason {number}")
+    metrics.refused("reason 7")
+    metrics.refused(OTHER)
+    reasons = {
+        dict(labels)["reason"]: number
+        for (name, labels), number in samples(metrics.text()).items()
+        if name == "souffleur_refusals_total"
     }
+    assert reasons == {f"reason {number}": 1 + (number == 7) for number in range(40)} | {OTHER: 961}
 
 
-def test_label_values_stay_bounded_when_pages_are_summed() -> None:
-    pages = [Page.in_memory(1 << 16) for _ in range(10)]
-    for number, page in enumerate(pages):
-        Series(COUNT, page).add(1, f"tool {number}", "ok")
-    assert totals(*pages).series["calls_total"] == {
-        ("tool 0", "ok"): [1.0],
-        ("tool 1", "ok"): [1.0],
-        (OTHER, "ok"): [8.0],
-    }
-
-
-@pytest.mark.parametrize("character", ["\0", "☕", "😀", "é"])
-def test_there_is_room_for_all_series_there_can_be(character: str) -> None:
-    page = Page.in_memory(HEADER.size + sum(family.most_bytes for family in FAMILIES))
-
-    def values(label: Label) -> list[str]:
-        return [f"{number}".rjust(VALUE_CHARACTERS, character) for number in range(label.limit + 2)]
-
-    for family in FAMILIES:
-        series = Series(family, page)
-        for labels in itertools.product(*(values(label) for label in family.labels)):
-            series.add(1, *labels)
+def test_each_label_is_bounded() -> None:
+    metrics = make_metrics()
+    for number in range(100):
+        metrics.began(Span(SpanKind.TOOL, "1", f"tool {number}", "s1"), 0.0)
+        metrics.ended(Span(SpanKind.TOOL, "1", f"tool {number}", "s1"), 1.0, list(Outcome)[number % 3])
+    assert value(metrics, "tool_seconds_count", tool="tool 63", outcome="ok") == 1
+    assert value(metrics, "tool_seconds_count", tool="tool 64", outcome="cancelled") is None
+    others = [value(metrics, "tool_seconds_count", tool=OTHER, outcome=outcome) for outcome in Outcome]
+    assert others == [12, 12, 12]
 
 
 def test_label_values_are_escaped() -> None:
     odd = 'a "quoted"\\ name\nof two lines \ud800' + "x" * 100
-    page = Page.in_memory(1 << 16)
-    Series(COUNT, page).add(2, odd, "ok")
-    ((_, labels),) = samples(expose(totals(page)))
-    found = dict(labels)["tool"]
-    assert found == odd[:VALUE_CHARACTERS].replace("\ud800", "?")
-
-
-def test_numbers_keep_their_value() -> None:
-    gauge = Family(Kind.GAUGE, "level", "A level.")
-    for number in (0.1, 1e17, -3.0, 123456789.5, 1 / 3, math.pi * 1e-9):
-        page = Page.in_memory(4096)
-        Series(gauge, page).set(number)
-        assert list(samples(expose(totals(page, families=(gauge,)))).values()) == [number]
+    metrics = make_metrics()
+    metrics.refused(odd)
+    assert value(metrics, "refusals_total", reason=odd[:VALUE_CHARACTERS].replace("\ud800", "?")) == 1

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 from engine.principal import AccessRole, Credential, CredentialKind, NobodyKnown, Principal, UnauthorizedError
@@ -17,7 +18,8 @@ from tests.engine.transport.stack import Recorder, open_stack
 class FakeMetrics:
     lines: list[Callable[[], tuple[int, float]]] = attrs.field(factory=list[Callable[[], tuple[int, float]]])
 
-    def exposition(self) -> tuple[bytes, str]:
+    async def exposition(self) -> tuple[bytes, str]:
+        await trio.lowlevel.checkpoint()
         return b"up 1\n", "text/plain; version=0.0.4"
 
     @contextmanager
