@@ -123,8 +123,9 @@ class ToolRunner:
                     result = await self.box.call(call.name, arguments, self.context)
                 except ToolError as exc:
                     self._fail(running, str(exc))
-                except Exception:
-                    logger.exception("tool %s failed", call.name)
+                except Exception as exc:  # its text may quote what was said
+                    logger.error("tool %s failed: %s", call.name, type(exc).__name__)
+                    logger.debug("tool %s failed", call.name, exc_info=exc)
                     self._fail(running, f"Tool {call.name} failed.")
                 else:
                     self._succeed(running, result)

@@ -301,7 +301,7 @@ async def returns(arguments: JsonObject) -> str:
 
 async def breaks(arguments: JsonObject) -> str:
     await trio.lowlevel.checkpoint()
-    raise RuntimeError("the printer is on fire")
+    raise RuntimeError(f"the printer is on fire: {SAID['argument']}")
 
 
 @pytest.mark.parametrize("fault", [None, Fault.FAIL])
@@ -339,8 +339,22 @@ async def test_a_whole_session_leaves_no_word_in_the_log(
         await stage.over.wait()
         assert SAID["typed"] in "".join(stage.client.sentences)
     assert "the last line" in log.text
-    assert "the printer is on fire" in log.text
+    assert "tool print failed: RuntimeError" in log.text
     assert [word for word in SAID.values() if word in log.text] == []
+
+
+async def test_what_a_tool_failed_with_is_told_to_who_looks_for_it(autojump_clock: MockClock, log: Log) -> None:
+    log.configure("debug")
+    manager = ScriptedManager(tool_box=Tools({"print": breaks}))
+    async with open_stage(model=ScriptedModel(echo), manager=manager) as stage:
+        stage.model.session.call_tool("c1", "print", "{}", "r1")
+        await trio.sleep(1)
+    levels = {
+        document["level"]: document.get("exception", "") for document in log.documents if "fail" in document["message"]
+    }
+    assert levels.keys() == {"error", "debug"}
+    assert levels["error"] == ""
+    assert "the printer is on fire" in levels["debug"]
 
 
 async def test_the_marks_are_found_when_they_are_there(log: Log) -> None:
