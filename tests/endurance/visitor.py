@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import attrs
 import trio
-from trio_websocket import ConnectionClosed, ConnectionRejected, HandshakeError, WebSocketConnection, wrap_client_stream
+from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, wrap_client_stream
 
 from tests.endurance.server import KEY
 
@@ -153,8 +153,6 @@ async def _shake_hands(nursery: trio.Nursery, stream: trio.SocketStream, path: s
             return await wrap_client_stream(
                 nursery, stream, "127.0.0.1", path, message_queue_size=1000, receive_buffer_size=None
             )
-        except ConnectionRejected as refused:
-            raise AnswerError(f"the handshake was answered with {refused.status_code}") from None
         except (HandshakeError, OSError, trio.BrokenResourceError):
             raise LostError(None) from None
     raise AnswerError(f"the handshake was not answered in {ANSWER_SECONDS:g} s")
