@@ -204,7 +204,7 @@ NAMES_OF = {
     "counter": "sessions_opened sessions_ended session_active_seconds refusals turns processor_seconds barge_ins"
     " idle_response_ends speech_shed turns_unsaved turns_lost store_failures takeovers revocations force_closed"
     " slow_clients recoverable_errors",
-    "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes tasks workers",
+    "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes workers",
     "histogram": "turn_stage_seconds session_seconds start_seconds turn_seconds leg_seconds tool_seconds finish_seconds"
     " store_seconds loop_lateness_seconds long_step_seconds",
 }
