@@ -186,7 +186,8 @@ class MongoStore(Store):
 
 @asynccontextmanager
 async def open_mongo(url: str) -> AsyncGenerator[MongoStore]:
-    """The store in the database of that URL. Leaving the context lets writes under way end, for a bounded time.
+    """The store in the database of that URL. Leaving the context lets writes under way end, for a bounded time; what leaves it
+    in an exception leaves in a group.
 
     Raises:
         ConfigurationError: the URL is not one, or its database cannot be used; the sentence says why and what to do.

@@ -21,7 +21,7 @@ import attrs
 import pymongo
 from pymongo import MongoClient, ReplaceOne, UpdateOne
 from pymongo.client_session import ClientSession
-from pymongo.errors import ConnectionFailure, DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.errors import BulkWriteError, ConnectionFailure, DuplicateKeyError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from engine.store.contract import StoreError, TakenOverError
@@ -37,6 +37,8 @@ FREE_AT_TRY = 6
 """The try of a transaction, about 50 ms after the first, before which the rows it needs are taken to be held by a dead process."""
 TRIES = 12
 """Tries of a transaction, about 0.6 s with pymongo's pauses in between."""
+DUPLICATE = 11000
+"""MongoDB's code for a row that is there already, which a replacement finds when two make it at once."""
 HELD_SECONDS = 1.0
 """How long a single write waits for a row that a transaction holds: those hold it for some milliseconds."""
 
@@ -50,11 +52,8 @@ class Transactions:
 
     def __init__(self, client: MongoClient[Row]) -> None:
         self._session = client.start_session(causal_consistency=False)
-
-    @property
-    def writer(self) -> object:
+        self.writer: object = self._session.session_id["id"]
         """What rows are marked with that were changed here."""
-        return self._session.session_id["id"]
 
     def run(self, work: Callable[[ClientSession], T], free: Callable[[], None]) -> T:
         """Do the work in a transaction, again while others are in the way. `free` ends what may hold its rows.
@@ -124,10 +123,7 @@ class Appender:
     def __init__(self, client: MongoClient[Row], tables: Tables) -> None:
         self._tables = tables
         self._transactions = Transactions(client)
-
-    @property
-    def writer(self) -> object:
-        return self._transactions.writer
+        self.writer = self._transactions.writer
 
     def commit(self, appends: Sequence[Append]) -> None:
         """Write all that can be written; the others have their `error` then. Raises nothing.
@@ -149,7 +145,8 @@ class Appender:
                     append.error = store_error(exc) if isinstance(exc, PyMongoError) else exc
 
     def _transact(self, appends: Sequence[Append]) -> bool:
-        """False when a session has no row yet, or a higher fence: then nothing was written."""
+        """False when nothing was written because a session has no row yet, or a higher fence, or because somebody else has just
+        made one of the rows."""
         operations: dict[str, list[ReplaceOne[Row]]] = {}
         fences: dict[str, int] = {}
         for append in appends:
@@ -167,7 +164,11 @@ class Appender:
 
         try:
             self._transactions.run(work, lambda: free(self._tables["sessions"], fences))
-        except _FenceError:
+        except (_FenceError, DuplicateKeyError):
+            return False
+        except BulkWriteError as exc:
+            if any(error.get("code") != DUPLICATE for error in exc.details.get("writeErrors", ())):
+                raise
             return False
         return True
 

@@ -3,7 +3,8 @@
 Each row holds its document as the JSON text every store keeps, so that it comes back exactly: field names may hold dots and
 dollar signs, numbers have any size, times have their microseconds. Beside it stand the fields it is found by, and those that
 are changed in place, which count instead of what the text says of them. Times in them are microseconds since 1970, except
-`forget_at` and `done_at`, which are for the server's own deleting and are told from the server's own clock.
+`forget_at` and `done_at`, which are for the server's own deleting and are told from the server's own clock. `saves`, `writes`
+and `write` tell one write from the next, so that one that comes late can be told.
 
     sessions          also `appends` and `writer`, see `engine.store.mongo_appends`
     turns, messages, log, usage     keyed by session and id
