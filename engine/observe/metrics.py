@@ -229,6 +229,7 @@ class Metrics(Observer):
         )
         self._resident = gauge("resident_memory_bytes", "Resident memory of all processes.")
         self._processor = counter("processor_seconds_total", "Processor time of all processes, user and system.")
+        self._tasks = gauge("tasks", "Tasks that live. Those of a connection and of its sessions end with it.")
         self._workers = gauge("workers", "Processes that serve.")
         self.sample()
 
@@ -300,6 +301,7 @@ class Metrics(Observer):
         self._unsent_speech.of().set(sum(seconds for _, seconds in waiting))
         self._most_unsent_speech.of().set(max((seconds for _, seconds in waiting), default=0.0))
         self._resident.of().set(resident_bytes())
+        self._tasks.of().set(trio.lowlevel.current_statistics().tasks_living if trio.lowlevel.in_trio_run() else 0)
         usage = resource.getrusage(resource.RUSAGE_SELF)
         seconds = usage.ru_utime + usage.ru_stime
         self._processor.of().inc(seconds - self._processor_seconds)

@@ -1,7 +1,7 @@
 """Clients that connect, talk and vanish, many times over: the server keeps nothing of them but what they said.
 
-After some cycles to warm up, file handles and threads have to be what they were, once the last client has gone; memory may have
-grown by a fixed amount, which is what an allocator's pages and the caches of libraries come to.
+After some cycles to warm up, file handles, threads, tasks, sessions and lines have to be what they were, once the last client has
+gone; memory may have grown by a bounded amount, which is what an allocator's pages and the caches of libraries come to.
 """
 
 import os
@@ -17,8 +17,9 @@ from engine.store.contract import Store
 from engine.store.documents import SessionState
 from engine.store.locate import open_store
 from tests.endurance.ledger import Ledger, ViolationError
-from tests.endurance.server import RealServer, open_server
+from tests.endurance.server import RealServer, ServerError, open_server
 from tests.endurance.visitor import visit
+from tests.engine.transport.stack import ask
 
 TOGETHER = 8
 """Clients at a time."""
@@ -39,30 +40,65 @@ Tell = Callable[[str], None]
 
 @attrs.frozen
 class Usage:
-    """What a process holds, as the system says."""
+    """What a server holds: handles, threads and memory as the system says, the rest as it says itself."""
 
     handles: int
     threads: int
+    tasks: int
+    sessions: int
+    lines: int
     resident_bytes: int
 
-    @classmethod
-    def of(cls, pid: int) -> "Usage":
-        status = Path(f"/proc/{pid}/status").read_text()
-        return cls(len(os.listdir(f"/proc/{pid}/fd")), _number("Threads", status), _number("VmRSS", status) << 10)
+    @property
+    def counts(self) -> dict[str, int]:
+        """What has to be what it was."""
+        return {
+            "file handles": self.handles,
+            "threads": self.threads,
+            "tasks": self.tasks,
+            "sessions": self.sessions,
+            "lines to clients": self.lines,
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return f"{counts}, {self.resident_bytes >> 20} MiB"
 
 
-def _number(name: str, status: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+)", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1])
+async def usage_of(server: RealServer) -> Usage:
+    measured = await ask(await trio.open_tcp_stream("127.0.0.1", server.port), "/metrics")
+    if measured.status != 200:
+        raise ServerError(f"/metrics was answered with {measured.status}")
+    text = measured.body.decode()
+    handles, status = of_process(server.pid)
+    return Usage(
+        handles=handles,
+        threads=_sum(r"^Threads:\s+(\d+)", status),
+        tasks=_sum(r"^souffleur_tasks(?:{.*})? (\d+)", text),
+        sessions=_sum(r"^souffleur_sessions(?:{.*})? (\d+)", text),
+        lines=_sum(r"^souffleur_lines(?:{.*})? (\d+)", text),
+        resident_bytes=_sum(r"^VmRSS:\s+(\d+)", status) << 10,
+    )
+
+
+def of_process(pid: int) -> tuple[int, str]:
+    """How many file handles a process has open, and its status."""
+    return len(os.listdir(f"/proc/{pid}/fd")), Path(f"/proc/{pid}/status").read_text()
+
+
+def _sum(pattern: str, text: str) -> int:
+    """Of all that fit: a metric has a line for each of its labels. Raises ServerError when none does."""
+    found = re.findall(pattern, text, re.MULTILINE)
+    if not found:
+        raise ServerError(f"there is no {pattern} in what was measured")
+    return sum(int(number) for number in found)
 
 
 def judge(before: Usage, after: Usage, cycles: int) -> None:
     """Raises ViolationError."""
-    if after.handles > before.handles:
-        raise ViolationError(f"{after.handles - before.handles} file handles more after {cycles} cycles")
-    if after.threads > before.threads:
-        raise ViolationError(f"{after.threads - before.threads} threads more after {cycles} cycles")
+    for name, count in after.counts.items():
+        if count > before.counts[name]:
+            raise ViolationError(f"{count - before.counts[name]} {name} more after {cycles} cycles")
     grown = after.resident_bytes - before.resident_bytes
     if grown > GROWTH_BYTES + cycles * GROWTH_BYTES_PER_CYCLE:
         raise ViolationError(f"{grown >> 10} KiB of memory more after {cycles} cycles")
@@ -112,10 +148,11 @@ class Visits:
         with trio.move_on_after(SETTLE_SECONDS):
             while True:  # the server is another process: nothing tells when it is done
                 saved = [await _is_saved(kept, ledger) for ledger in self.ledgers[-2 * TOGETHER :]]
-                if all(saved) and _is_free(Usage.of(self.server.pid), before):
-                    break
+                now = await usage_of(self.server)
+                if all(saved) and now.sessions == now.lines == 0 and _is_free(now, before):
+                    return now
                 await trio.sleep(LOOK_SECONDS)
-        return Usage.of(self.server.pid)
+        return await usage_of(self.server)
 
 
 async def _is_saved(kept: Store, ledger: Ledger) -> bool:
@@ -124,7 +161,7 @@ async def _is_saved(kept: Store, ledger: Ledger) -> bool:
 
 
 def _is_free(now: Usage, before: Usage | None) -> bool:
-    return before is None or (now.handles <= before.handles and now.threads <= before.threads)
+    return before is None or all(count <= before.counts[name] for name, count in now.counts.items())
 
 
 async def run_cycles(store: str, directory: Path, rounds: int, seed: int, tell: Tell) -> str:
@@ -145,7 +182,7 @@ async def run_cycles(store: str, directory: Path, rounds: int, seed: int, tell: 
             some = min(100, rounds - done)
             await visits.make(some)
             done += some
-            tell(f"{done} of {rounds} cycles: {Usage.of(server.pid)}")
+            tell(f"{done} of {rounds} cycles: {await usage_of(server)}")
         after = await visits.settle(kept, before)
         judge(before, after, rounds)
         for ledger in visits.ledgers:
@@ -154,6 +191,4 @@ async def run_cycles(store: str, directory: Path, rounds: int, seed: int, tell: 
             ledger.check(await kept.get_turns(ledger.session_id, limit=2), under_way=1)
         await server.stop()
     grown = (after.resident_bytes - before.resident_bytes) >> 10
-    return (
-        f"{rounds} cycles: {after.handles} file handles, {after.threads} threads, as before; {grown} KiB of memory more"
-    )
+    return f"{rounds} cycles, and then {after}; {grown} KiB more than before"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -107,19 +108,25 @@ def test_a_session_that_greets_again_is_a_violation(ledger: Ledger) -> None:
     check_opening(Ledger("new"), "Hello, this is Café Souffleur")
 
 
+BEFORE = Usage(handles=10, threads=5, tasks=20, sessions=0, lines=0, resident_bytes=0)
+MOST_BYTES = GROWTH_BYTES + 100 * GROWTH_BYTES_PER_CYCLE
+
+
 @pytest.mark.parametrize(
     ("after", "why"),
     [
-        (Usage(11, 5, 0), "1 file handles more after 100 cycles"),
-        (Usage(10, 6, 0), "1 threads more"),
-        (Usage(10, 5, GROWTH_BYTES + 100 * GROWTH_BYTES_PER_CYCLE + 1), "KiB of memory more"),
+        (attrs.evolve(BEFORE, handles=11), "1 file handles more after 100 cycles"),
+        (attrs.evolve(BEFORE, threads=7), "2 threads more"),
+        (attrs.evolve(BEFORE, tasks=21), "1 tasks more"),
+        (attrs.evolve(BEFORE, sessions=1), "1 sessions more"),
+        (attrs.evolve(BEFORE, lines=3), "3 lines to clients more"),
+        (attrs.evolve(BEFORE, resident_bytes=MOST_BYTES + 1), "KiB of memory more"),
     ],
 )
 def test_what_is_held_longer_than_its_client_is_a_violation(after: Usage, why: str) -> None:
-    before = Usage(10, 5, 0)
-    judge(before, Usage(10, 5, GROWTH_BYTES + 100 * GROWTH_BYTES_PER_CYCLE), 100)
+    judge(BEFORE, attrs.evolve(BEFORE, handles=9, resident_bytes=MOST_BYTES), 100)
     with pytest.raises(ViolationError, match=why):
-        judge(before, after, 100)
+        judge(BEFORE, after, 100)
 
 
 def test_sessions_that_stay_are_seen_in_a_small_share() -> None:

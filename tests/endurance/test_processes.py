@@ -52,6 +52,14 @@ async def request(server: RealServer, path: str, headers: Mapping[str, str] | No
     return await ask(await trio.open_tcp_stream("127.0.0.1", server.port), path, headers=headers)
 
 
+async def has_begun_to_stop(server: RealServer) -> None:
+    """Ask until it says so: nothing else tells when a signal was seen."""
+    while True:
+        ready = await request(server, "/readyz")
+        if ready.status == 503 and ready.json["parts"].get("server") == "is stopping":
+            return
+
+
 async def knock(server: RealServer) -> Answer:
     """Ask for a WebSocket that will not be opened."""
     return await request(server, f"/api/pipeline/{KEY}", UPGRADE)
@@ -98,15 +106,14 @@ async def test_a_drain(workers: int, tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path}/souffleur.db"
     with trio.fail_after(LONGEST):
         async with (
-            open_server(store, tmp_path, workers=workers, drain_seconds="1.5") as server,
+            open_server(store, tmp_path, workers=workers, drain_seconds="4") as server,
             open_visitors() as visitors,
         ):
             assert (await request(server, "/healthz")).status == 200
             visitor = await visitors.visit(server)
+            answer = await visitor.say("When are you open?")
             server.signal(signal.SIGTERM)
-            answer = await visitor.say("When are you open?")  # the signal is there before the answer is
-            ready = await request(server, "/readyz")
-            assert (ready.status, ready.json["parts"]["server"]) == (503, "is stopping")
+            await has_begun_to_stop(server)
             refused = await knock(server)
             assert (refused.status, refused.headers["retry-after"]) == (503, "5")
             assert (await visitor.say("Where are you?")).is_saved
@@ -168,6 +175,7 @@ async def test_a_second_signal_ends_the_conversations_and_a_worker_takes_no_sign
                 os.kill(pid, signal.SIGTERM)
             assert (await visitor.say("When are you open?")).is_saved
             server.signal(signal.SIGINT)
+            await has_begun_to_stop(server)
             assert (await visitor.say("Where are you?")).is_saved
             server.signal(signal.SIGINT)
             assert (await end_of(visitor))[1] == 1001
@@ -178,7 +186,7 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path}/souffleur.db"
     with trio.fail_after(LONGEST):
         async with (
-            open_server(store, tmp_path, workers=2, drain_seconds="3") as server,
+            open_server(store, tmp_path, workers=2, drain_seconds="5") as server,
             open_visitors() as visitors,
         ):
             visitor = await visitors.visit(server)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.observation import Happening, Outcome, Span, SpanKind
@@ -192,6 +193,20 @@ def test_the_process() -> None:
     assert (value(metrics, "resident_memory_bytes") or 0) > 10e6
     assert (value(metrics, "processor_seconds_total") or 0) > 0
     assert value(metrics, "workers") == 1
+    assert value(metrics, "tasks") == 0  # outside of Trio there are none
+
+
+async def test_the_tasks() -> None:
+    metrics = make_metrics()
+    before = value(metrics, "tasks")
+    assert before
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        metrics.sample()
+        assert value(metrics, "tasks") == before + 1
+        nursery.cancel_scope.cancel()
+    metrics.sample()
+    assert value(metrics, "tasks") == before
 
 
 def test_metrics_share_nothing() -> None:
@@ -204,7 +219,7 @@ NAMES_OF = {
     "counter": "sessions_opened sessions_ended session_active_seconds refusals turns processor_seconds barge_ins"
     " idle_response_ends speech_shed turns_unsaved turns_lost store_failures takeovers revocations force_closed"
     " slow_clients recoverable_errors",
-    "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes workers",
+    "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes tasks workers",
     "histogram": "turn_stage_seconds session_seconds start_seconds turn_seconds leg_seconds tool_seconds finish_seconds"
     " store_seconds loop_lateness_seconds long_step_seconds",
 }
