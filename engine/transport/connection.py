@@ -8,6 +8,8 @@ What is ours, and why (hypercorn 0.18, whose inner classes these are; the versio
   sends before the upgrade was answered: `engine.transport.upgrade` takes their place.
 - HTTP/2 without TLS would carry WebSockets past all of this; no browser speaks it.
 - A connection that is closed while idle is held until the keep-alive time is over.
+- When an application has answered, the connection is closed, or made to wait for the next request, in the application's task.
+  quart-trio cancels that just then, and the connection would stay as it is for ever.
 """
 
 import logging
@@ -20,7 +22,7 @@ import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.events import Closed, RawData
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol import ProtocolWrapper
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
@@ -135,6 +137,14 @@ class ServerConnection(TCPServer):
         finally:
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await self._close()
+
+    async def protocol_send(self, event: Event) -> None:
+        """Closing, and waiting for the next request, are brought to their end in whichever task they begin."""
+        if isinstance(event, RawData):
+            await super().protocol_send(event)
+            return
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            await super().protocol_send(event)
 
     async def _upgrade(self, request: h11.Request, connection: h11.Connection) -> None:
         """Speak WebSocket until that is over. The task that reads HTTP waits here, so the socket is the WebSocket's alone."""

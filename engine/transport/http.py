@@ -19,7 +19,7 @@ from engine.store.contract import StoreError
 from engine.transport import agents, asyncapi, sessions
 from engine.transport.answers import inline, json_response, problem_response
 from engine.transport.asgi import Problem
-from engine.transport.body import RefusedError
+from engine.transport.body import DRAIN_SECONDS, RefusedError
 from engine.transport.management.routes import add_management
 from engine.transport.metrics import Metrics, add_metrics
 from engine.transport.openapi import Answer, Operation, describe
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 BODY_BYTES = 1 << 20
 """The largest request body: what may come over the WebSocket in one frame."""
+BODY_SECONDS = 10.0
+"""How long a body may be on its way: 1 MiB over a slow line."""
 CHECK_SECONDS = 5.0
 """The longest a readiness check may take; an orchestrator asks again soon enough."""
 
@@ -60,16 +62,36 @@ OPERATIONS = (
 
 
 class HttpApp(QuartTrio):
-    """The web framework's application, given paths in which an id keeps its slashes."""
+    """The web framework's application, given paths in which an id keeps its slashes.
+
+    An answer may come before all of the request's body has: to somebody who may not send it, or as it is too large. Its last event
+    waits for the rest, for a while, so that the connection can be used again; one that is closed with something unread is
+    reset, and the answer may be lost with it.
+    """
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        arrived = trio.Event()
+
+        async def receive_noting() -> Any:
+            event = await receive()
+            if not event.get("more_body", False):  # the end of the body, or of the connection
+                arrived.set()
+            return event
+
+        async def send_last_late(event: Any) -> None:
+            if event["type"] == "http.response.body" and not event.get("more_body", False):
+                with trio.move_on_after(DRAIN_SECONDS):
+                    await arrived.wait()
+            await send(event)
+
         routed: Any = {**scope, "path": routed_path(scope)}
-        await super().__call__(routed, receive, send)
+        await super().__call__(routed, receive_noting, send_last_late)
 
 
 def create_http_app(services: Services, readiness: Readiness | None, metrics: Metrics | None = None) -> QuartTrio:
     app = HttpApp(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
+    app.config["BODY_TIMEOUT"] = BODY_SECONDS
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False
     app.url_map.converters["id"] = IdConverter

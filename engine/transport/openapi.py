@@ -119,6 +119,8 @@ LIMIT = Parameter(
 AFTER = Parameter(
     "after", {"type": "string", "maxLength": MAX_CURSOR}, description="The `next` of the answer that is gone on from."
 )
+AFTER_POSITION = attrs.evolve(AFTER, schema={"type": "string", "pattern": "^[0-9]{1,15}$"})
+"""Of a list in the order of whole numbers."""
 IF_MATCH = Parameter("If-Match", {"type": "string"}, "header", "The entity tag of what is to be changed.")
 IF_NONE_MATCH = Parameter("If-None-Match", {"type": "string"}, "header", "Entity tags of what is there already.")
 

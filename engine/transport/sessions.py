@@ -34,7 +34,16 @@ from engine.store.documents import (
 )
 from engine.transport.answers import json_response, read_response, refused
 from engine.transport.management.access import OWNERS_ONLY, managed_projects, manages, may_own
-from engine.transport.openapi import AFTER, IF_NONE_MATCH, LIMIT, Answer, Operation, Parameter, path_parameter
+from engine.transport.openapi import (
+    AFTER,
+    AFTER_POSITION,
+    IF_NONE_MATCH,
+    LIMIT,
+    Answer,
+    Operation,
+    Parameter,
+    path_parameter,
+)
 from engine.transport.requests import read_page_query, read_position, read_query, require_principal
 
 PATH = "/api/sessions"
@@ -273,7 +282,7 @@ class Sessions:
 # --- the description -----------------------------------------------------------------------------------------------------
 
 _ID = path_parameter("id", "The session's id.")
-_PAGE = (LIMIT, AFTER)
+_PAGE = (LIMIT, AFTER_POSITION)
 _READ = (400, 401, 403, 404, 503)
 _UNCHANGED = Answer(None, "Not changed since the answer with the entity tag in If-None-Match.", ("ETag",))
 
@@ -296,7 +305,8 @@ OPERATIONS = (
         "Sessions, newest first",
         SessionPage,
         (
-            *_PAGE,
+            LIMIT,
+            AFTER,
             Parameter("owner", {"type": "string"}, description="As sessions show it."),
             Parameter("project", {"type": "string"}),
             Parameter("agent", {"type": "string"}),

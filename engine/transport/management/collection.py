@@ -38,6 +38,14 @@ META: JsonObject = {
     "createdAt": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
     "updatedAt": {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]},
 }
+MAX_SHOWN = 1 << 31
+IGNORED: JsonObject = {
+    "anyOf": [
+        {"type": ["string", "boolean", "null"]},
+        {"type": "integer", "minimum": 0, "exclusiveMaximum": MAX_SHOWN},
+    ],
+    "description": "Ignored: it is here so that what was read can be sent back.",
+}
 SHOWN_ONLY = tuple(META)
 """Fields that are shown, and ignored when they are sent."""
 
@@ -259,6 +267,13 @@ class Collection:
         raise refused(409, f"The {self.noun} {document_id} is there already.")
 
     def stripped(self, sent: JsonObject) -> JsonObject:
+        """Without what is only shown. Raises RefusedError for what never was shown in its place."""
+        for name in self.shown_only:
+            value = sent.get(name)
+            if not isinstance(value, str | bool | int | None) or (
+                isinstance(value, int) and not 0 <= value < MAX_SHOWN
+            ):
+                raise invalid([DocumentFault(f"/{name}", f"{name} is only shown, and not sent")])
         return {name: value for name, value in sent.items() if name not in self.shown_only}
 
     def require_precondition(self, found: Found | None) -> None:

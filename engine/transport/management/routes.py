@@ -10,12 +10,13 @@ from engine.interfaces import ManagedDocuments
 from engine.session.services import Services
 from engine.store.documents import ResourceKind
 from engine.transport.management.api_keys import ApiKeys
-from engine.transport.management.collection import META, Collection
+from engine.transport.management.collection import IGNORED, META, Collection
 from engine.transport.management.simple import Agents, Projects, RealtimeConfigurations
 from engine.transport.management.templates import Templates
 from engine.transport.management.users import Users
 from engine.transport.openapi import (
     AFTER,
+    AFTER_POSITION,
     IF_MATCH,
     IF_NONE_MATCH,
     LIMIT,
@@ -41,7 +42,6 @@ TAG = "management"
 _NOT_CHANGED = Answer(None, "Not changed since the answer with the entity tag in If-None-Match.", ("ETag",))
 _REFUSED = (400, 401, 403, 503)
 _REFUSED_BODY = (*_REFUSED, 408, 409, 413, 415, 422)
-_IGNORED: JsonObject = {"description": "Ignored: it is here so that what was read can be sent back."}
 _PAGE = (LIMIT, AFTER, IF_NONE_MATCH)
 _REVISIONS: JsonObject = {
     "publishedRevision": {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "What agents are made from."}
@@ -135,7 +135,7 @@ def _operations_of_revisions(documents: ManagedDocuments) -> list[Operation]:
             path,
             "The revisions of a template, oldest first",
             {200: Answer(list_schema(Templates, "Template", source, documents), headers=tagged), 304: _NOT_CHANGED},
-            parameters=(template, LIMIT, AFTER, IF_NONE_MATCH),
+            parameters=(template, LIMIT, AFTER_POSITION, IF_NONE_MATCH),
             refusals=(*_REFUSED, 404),
         ),
         Operation(
@@ -166,7 +166,7 @@ def _shown(kind: type[Collection], name: str, source: ResourceKind, documents: M
 
 
 def _sent(kind: type[Collection], name: str, source: ResourceKind, documents: ManagedDocuments) -> Schema:
-    members = dict.fromkeys(kind.shown_only, _IGNORED)
+    members = dict.fromkeys(kind.shown_only, IGNORED)
     return Schema(f"Sent{name}", _with_members(documents.schema(source, sent=True), members, required=False))
 
 

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from engine.store.contract import StoreError
+from engine.transport.body import DRAIN_SECONDS
 from engine.transport.openapi import PAGE_LIMIT
 from engine.transport.pages import CONTENT_TYPES, is_known, load_pages, page_headers
 from tests.engine.transport.stack import HOST, FakeAgent, FakeStore, Recorder, open_stack
@@ -111,6 +112,70 @@ async def test_health_and_readiness(autojump_clock: MockClock) -> None:
         assert (answer.status, answer.json["parts"]) == (503, {"store": "did not answer in 5 s"})
         assert trio.current_time() == 5
         assert (await stack.request("/healthz")).status == 200
+
+
+# --- connections that are used again ------------------------------------------------------------------------------------
+
+REFUSED = b"POST /api/agents HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+async def answer_on(stream: trio.abc.Stream) -> bytes:
+    """The first line of the next answer, whose JSON is received whole."""
+    received = b""
+    with trio.fail_after(60):
+        while not received.endswith(b"}"):
+            chunk = bytes(await stream.receive_some())
+            if not chunk:
+                return received or b"closed"
+            received += chunk
+    return received.split(b"\r\n")[0].rstrip()
+
+
+async def test_a_body_may_come_after_its_answer(autojump_clock: MockClock) -> None:
+    """Who is refused may be sending still; the connection is good for the next request."""
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        for _ in range(3):
+            await stream.send_all(REFUSED)
+            assert await answer_on(stream) == b"HTTP/1.1 405"
+            await trio.sleep(0.5)
+            await stream.send_all(b"{}")
+            await stream.send_all(HEALTH)
+            assert await answer_on(stream) == b"HTTP/1.1 200"
+        assert trio.current_time() == 1.5
+        await stream.aclose()
+        await stack.wait_idle()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(REFUSED)
+        assert await answer_on(stream) == b"HTTP/1.1 405"
+        assert await answer_on(stream) == b"closed"
+        assert trio.current_time() == DRAIN_SECONDS
+        await stack.wait_idle()
+
+
+async def test_an_idle_connection_is_closed_in_time(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(HEALTH)
+        assert await answer_on(stream) == b"HTTP/1.1 200"
+        assert await answer_on(stream) == b"closed"
+        assert trio.current_time() == 5  # hypercorn's keep-alive time
+        await stack.wait_idle()
+
+
+async def test_an_idle_connection_does_not_hold_up_the_end(autojump_clock: MockClock) -> None:
+    async with open_stack(Recorder()) as stack:
+        stream = stack.dial()
+        await stream.send_all(HEALTH)
+        assert await answer_on(stream) == b"HTTP/1.1 200"
+        stack.server.stop()
+        assert await answer_on(stream) == b"closed"
+        assert trio.current_time() == 0
 
 
 async def test_the_routes_are_described(autojump_clock: MockClock) -> None:
