@@ -26,12 +26,16 @@ from engine.observe.metrics import make_metrics, watch_process
 from engine.observe.tracing import open_tracing
 from engine.session.live import LiveSessions, server_stops
 from engine.transport.app import create_app
-from engine.transport.server import BoundAddress, run_server
+from engine.transport.server import BoundAddress, YieldingListener, run_server
 from engine.transport.websocket import CLOSE_SECONDS
 
 logger = logging.getLogger(__name__)
 
 STOPPING = "is stopping"
+
+YIELD_SECONDS = 0.04
+"""How long a worker that is full leaves a connection to the others, and one with less to do the less. Of 200 places each is then
+0.2 ms, so that ten sessions more are as much as the moment at which the system wakes one process before another."""
 
 
 class Order(Enum):
@@ -113,9 +117,12 @@ async def serve(
     listeners: Sequence[trio.SocketListener],
     next_order: NextOrder,
     *,
+    is_one_of_several: bool = False,
     task_status: trio.TaskStatus[BoundAddress] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve on open listeners until ordered to stop; reports the address once connections are accepted.
+
+    With `is_one_of_several` other processes accept on the same listeners, and each leaves connections to those with more room.
 
     Raises:
         ConfigurationError: a file, the store or a component is not as it has to be.
@@ -150,6 +157,9 @@ async def serve(
             allowed_origins=settings.allowed_origins,
         )
         host, port = listeners[0].socket.getsockname()[:2]
+        doors: Sequence[trio.SocketListener | YieldingListener] = listeners
+        if is_one_of_several:
+            doors = [YieldingListener(each, lambda: YIELD_SECONDS * services.admission.load) for each in listeners]
         async with trio.open_nursery() as nursery:
 
             async def run(*, task_status: trio.TaskStatus[BoundAddress]) -> None:  # noqa: ASYNC128 - the status is passed on
@@ -159,7 +169,7 @@ async def serve(
                         host,
                         port,
                         settings=settings,
-                        listeners=listeners,
+                        listeners=doors,
                         accepting=ending.accepting,
                         graceful_seconds=closing_seconds(settings),
                         hurry=ending.cut,

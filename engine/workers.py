@@ -127,7 +127,8 @@ async def work(plan: Plan, handles: Handles) -> bool:
             async with trio.open_nursery() as aside:
                 aside.start_soon(_ignore, signals, name="signals")
                 async with trio.open_nursery() as nursery:
-                    await nursery.start(partial(serve, plan, listeners, next_order), name="serving")
+                    serving = partial(serve, plan, listeners, next_order, is_one_of_several=True)
+                    await nursery.start(serving, name="serving")
                     channel.say(READY)
                 aside.cancel_scope.cancel(reason="the serving has ended")
     except* ConfigurationError as group:

@@ -80,6 +80,11 @@ class Admission:
         """Places that are taken now."""
         return self._taken
 
+    @property
+    def load(self) -> float:
+        """The share of the places that is taken."""
+        return self._taken / self.places if self.places else 1.0
+
     def take(self) -> None:
         """Take a place, which has to be given back.
 

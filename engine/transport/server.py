@@ -7,7 +7,7 @@ and cancels the rest; each of those saves its session within the clean-up limit 
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -40,6 +40,37 @@ class BoundAddress:
     def url(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+
+class YieldingListener(trio.abc.Listener[trio.SocketStream]):
+    """A listening socket that several processes share: before it accepts, it leaves others the time to be faster.
+
+    All processes are woken by a connection, and of idle ones it is always the same that is first. A process that pauses the
+    longer the more it has to do leaves new connections to those with less. A listener that is passed in is used up.
+    """
+
+    def __init__(self, listener: trio.SocketListener, pause: Callable[[], float]) -> None:
+        """`pause` is in seconds."""
+        self._raw = socket.socket(fileno=listener.socket.detach())
+        self._pause = pause
+        self.socket = trio.socket.from_stdlib_socket(self._raw)
+
+    async def accept(self) -> trio.SocketStream:
+        """Raises OSError, as `trio.serve_listeners` expects it, when there is no room for another connection."""
+        while True:
+            await trio.lowlevel.wait_readable(self._raw)
+            await trio.sleep(self._pause())
+            try:
+                accepted, _ = self._raw.accept()
+            except BlockingIOError:
+                continue  # another process was faster
+            except ConnectionAbortedError:
+                continue  # the client was
+            return trio.SocketStream(trio.socket.from_stdlib_socket(accepted))
+
+    async def aclose(self) -> None:
+        self.socket.close()
+        await trio.lowlevel.checkpoint()
 
 
 async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
@@ -81,7 +112,7 @@ async def run_server(
     port: int,
     *,
     settings: Settings,
-    listeners: Sequence[trio.SocketListener] | None = None,
+    listeners: Sequence[trio.SocketListener | YieldingListener] | None = None,
     accepting: trio.CancelScope | None = None,
     graceful_seconds: float | None = None,
     hurry: trio.Event | None = None,
@@ -99,7 +130,7 @@ async def run_server(
     Raises:
         ConfigurationError: see `open_listeners`.
     """
-    listeners = await open_listeners(host, port) if listeners is None else listeners
+    listeners = listeners or await open_listeners(host, port)
     bound_host, bound_port = listeners[0].socket.getsockname()[:2]
     loopback_only = all(is_loopback(listener.socket.getsockname()[0]) for listener in listeners)
     server = Server(app, settings, loopback_only=loopback_only)

@@ -19,13 +19,14 @@ from engine.protocol.admission import (
 def test_as_many_are_let_in_as_there_are_places() -> None:
     admission = Admission(places=2, max_lateness=0.1)
     with admission.enter(), admission.enter():
-        assert admission.taken == 2
+        assert (admission.taken, admission.load) == (2, 1)
         with pytest.raises(NoPlaceError, match="All lines are busy") as caught, admission.enter():
             pass
         assert caught.value.refusal == Refusal(Reason.FULL, RETRY_AFTER_SECONDS)
         assert admission.refusal(has_place=True) is None
-    assert admission.taken == 0
+    assert (admission.taken, admission.load) == (0, 0)
     assert admission.refusal() is None
+    assert Admission(places=0, max_lateness=0.1).load == 1
 
 
 def test_a_place_is_given_back_whatever_happens_at_it() -> None:

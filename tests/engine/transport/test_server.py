@@ -21,7 +21,7 @@ from engine.session.windowing import ConnectionEnd
 from engine.transport.app import create_app
 from engine.transport.asgi import AsgiApp, Event, Receive, Scope, Send
 from engine.transport.connection import BoundedStream
-from engine.transport.server import BoundAddress, Server, open_listeners, run_server
+from engine.transport.server import BoundAddress, Server, YieldingListener, open_listeners, run_server
 from tests.engine.transport.stack import (
     HOST,
     UPGRADE,
@@ -489,3 +489,59 @@ async def test_a_free_port_is_taken_on_one_address() -> None:
 
 def test_an_address_is_a_url() -> None:
     assert BoundAddress("::1", 80).url == "http://[::1]:80"
+
+
+@pytest.mark.sockets
+async def test_who_has_more_to_do_leaves_connections_to_the_others() -> None:
+    (listener,) = await open_listeners(HOST, 0)
+    port = listener.socket.getsockname()[1]
+    twin = trio.SocketListener(listener.socket.dup())
+    idle, busy = YieldingListener(listener, lambda: 0), YieldingListener(twin, lambda: 0.05)
+    taken: list[str] = []
+    took_one = trio.Event()
+
+    async def accept(name: str, door: YieldingListener) -> None:
+        while True:
+            async with await door.accept():
+                taken.append(name)
+                took_one.set()
+
+    async def knock() -> None:
+        nonlocal took_one
+        took_one = trio.Event()
+        async with await trio.open_tcp_stream(HOST, port):
+            await took_one.wait()
+
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery, busy, idle:
+            nursery.start_soon(accept, "busy", busy)
+            with trio.CancelScope() as while_both_accept:
+                async with trio.open_nursery() as inner:
+                    inner.start_soon(accept, "idle", idle)
+                    for _ in range(5):
+                        await knock()
+                    while_both_accept.cancel()
+            await knock()
+            nursery.cancel_scope.cancel()
+    assert taken == [*["idle"] * 5, "busy"]
+
+
+@pytest.mark.sockets
+async def test_a_client_that_has_gone_before_it_was_accepted_is_no_reason_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (listener,) = await open_listeners(HOST, 0)
+    port = listener.socket.getsockname()[1]
+    real_accept = socket.socket.accept
+    failures = [ConnectionAbortedError(), BlockingIOError()]
+
+    def accept(self: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return real_accept(self)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with trio.fail_after(20):
+        async with YieldingListener(listener, lambda: 0) as door, await trio.open_tcp_stream(HOST, port):
+            await (await door.accept()).aclose()
+    assert not failures
