@@ -106,8 +106,8 @@ async def open_services(
                 documents=documents,
             )
             async with trio.open_nursery() as background:
-                background.start_soon(deliveries.run, name="webhook deliveries")
-                background.start_soon(watch_sessions, services, name="watch: sessions")
+                background.start_soon(deliveries.run, name="webhook deliveries")  # noqa: ASYNC113 - nothing relies on its having begun
+                background.start_soon(watch_sessions, services, name="watch: sessions")  # noqa: ASYNC113 - as above
                 yield services
                 background.cancel_scope.cancel(reason="the services are closed")
 

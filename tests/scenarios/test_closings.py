@@ -118,6 +118,7 @@ async def silently(call: Call) -> None:
         await trio.lowlevel.checkpoint()
 
     call.stream.send_stream.send_all = into_nothing
+    await trio.lowlevel.checkpoint()
 
 
 DETECTED_AFTER: dict[Step, float] = {by_frame: 0.0, abruptly: 0.0, silently: 40.0}
