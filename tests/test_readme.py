@@ -17,7 +17,12 @@ from engine.protocol.wav import read_wav, wav_bytes
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 BIN = Path(sys.executable).parent
-ENVIRONMENT = {"PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "SOUFFLEUR_PORT": "0", "HOME": "/nonexistent"}
+ENVIRONMENT = {
+    "PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin",
+    "SOUFFLEUR_PORT": "0",
+    "SOUFFLEUR_ADMIN_KEY": "the-admin-key-of-these-tests",  # else it would be made in the home directory
+    "HOME": "/nonexistent",
+}
 LONGEST = 120
 """Seconds that a command may take on a busy machine; a bound against hanging, not a measurement."""
 
