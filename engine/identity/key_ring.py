@@ -38,7 +38,7 @@ async def open_key_ring(place: str) -> AsyncGenerator["KeyRing"]:
         if "://" not in place:
             await ring.load()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(ring.run, name="token keys")
+            nursery.start_soon(ring.run, name="token keys")  # noqa: ASYNC113 - nothing relies on its having begun
             yield ring
             nursery.cancel_scope.cancel(reason="nobody asks for keys any more")
 

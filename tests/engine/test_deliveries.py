@@ -87,7 +87,7 @@ async def working(store: Store, receiver: Receiver, workers: int = 1) -> AsyncGe
     made = [Deliveries(store, environment, receiver.open, find_secret) for _ in range(workers)]
     async with trio.open_nursery() as nursery:
         for worker in made:
-            nursery.start_soon(worker.run)
+            nursery.start_soon(worker.run)  # noqa: ASYNC113 - nothing relies on its having begun
         yield made
         nursery.cancel_scope.cancel(reason="the test is over")
 
@@ -390,7 +390,7 @@ async def test_over_a_real_socket() -> None:
         await store.put_delivery(delivery)
         worker = Deliveries(store, environment, partial(open_post, allow_private=True), find_secret)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(worker.run)
+            nursery.start_soon(worker.run)  # noqa: ASYNC113 - nothing relies on its having begun
             with trio.fail_after(5):
                 while not store.deliveries["d1"].done:  # noqa: ASYNC110 - a real server, and a store that tells nobody
                     await trio.sleep(0.01)

@@ -23,7 +23,7 @@ from engine.elements import (
     UserSpeech,
 )
 from engine.errors import ErrorCode, RealtimeException
-from engine.interfaces import SessionInput
+from engine.interfaces import Context, SessionInput
 from engine.pipeline.line import open_line
 from engine.session.run import SessionMode, run_session
 from engine.store.documents import SessionState
@@ -233,7 +233,7 @@ async def test_an_evaluation_that_fails_changes_nothing_else(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(ScriptedManager):
-        async def evaluate(self, *_: object) -> None:
+        async def evaluate(self, context: Context, emit: Callable[[OutEvaluation], None]) -> None:
             await trio.lowlevel.checkpoint()
             raise RuntimeError("no judge today")
 

@@ -22,7 +22,7 @@ from engine.session.chat_event import run_chat_event
 from engine.session.live import LiveSessions, server_stops
 from engine.session.windowing import GOING_AWAY, POLICY
 from engine.store.documents import SessionState
-from engine.testing.faults import Fault, FaultyStore, StoreCall
+from engine.testing.faults import Fault, FaultyStore, StoreCall, no_faults
 from engine.testing.scripted import ScriptedModel, answer, echo, final, interim, speech
 from engine.testing.stage import ScriptedManager, Stage, open_stage, scripted_environment
 from tests.scenarios.support import open_scene
@@ -124,13 +124,17 @@ async def test_in_one_process_the_open_turn_is_saved_first_and_known_to_the_next
 
 async def test_a_store_that_hangs_does_not_hold_up_the_next_holder(autojump_clock: MockClock) -> None:
     place = Place(one_process=True)
-    place.store.plan = lambda call: Fault.HANG if call.operation == "append_turns" else None
+
+    def hang(call: StoreCall) -> Fault | None:
+        return Fault.HANG if call.operation == "append_turns" else None
+
+    place.store.plan = hang
     async with place.connect() as a:
         await say(a, "one")
         async with place.connect() as b:
             await trio.sleep(1.5)
             assert b.client.commands("ready")
-            place.store.plan = lambda call: None
+            place.store.plan = no_faults
             await a.over.wait()
             assert await place.state() is SessionState.OPEN
 
@@ -163,7 +167,11 @@ async def test_one_that_has_not_begun_is_taken_over_too(
     stage_of_a: float, place: Place, autojump_clock: MockClock
 ) -> None:
     """While it is opened, while its manager starts, while its provider connects."""
-    place.store.plan = lambda call: 1.0 if call.operation == "open_session" and call.of_operation == 1 else None
+
+    def slow(call: StoreCall) -> float | None:
+        return 1.0 if call.operation == "open_session" and call.of_operation == 1 else None
+
+    place.store.plan = slow
     async with place.connect(model=ScriptedModel(ready_after=1), manager=ScriptedManager(start_seconds=1)) as a:
         await trio.sleep(stage_of_a)
         async with place.connect() as b:

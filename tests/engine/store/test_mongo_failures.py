@@ -127,6 +127,7 @@ async def _failing(operation: Callable[[], Awaitable[Any]]) -> None:
 async def _trying(operation: Callable[[], Awaitable[Any]]) -> None:
     """As callers do: the same again while the store cannot."""
     while True:
+        await trio.lowlevel.checkpoint()
         try:
             await operation()
         except StoreError:
