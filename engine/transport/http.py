@@ -22,7 +22,7 @@ from engine.transport.asgi import Problem
 from engine.transport.body import DRAIN_SECONDS, RefusedError
 from engine.transport.management.routes import add_management
 from engine.transport.metrics import Metrics, add_metrics
-from engine.transport.openapi import Answer, Operation, describe
+from engine.transport.openapi import Answer, Operation, Schema, describe
 from engine.transport.pages import Page, is_known, load_pages, page_headers
 from engine.transport.pipeline_http import OPERATIONS as PIPELINE_OPERATIONS
 from engine.transport.problems import problem_of
@@ -50,6 +50,7 @@ class ReadinessReport(CamelModel):
     parts: dict[str, str] = Field(description='Each part by name: "ready", or why it is not.')
 
 
+_DOCUMENT = Schema("Document", {"type": "object"})
 OPERATIONS = (
     Operation("/healthz", "Whether the process runs", {200: Answer(Health)}, refusals=(403,)),
     Operation(
@@ -58,6 +59,9 @@ OPERATIONS = (
         {200: Answer(ReadinessReport), 503: Answer(ReadinessReport)},
         refusals=(403,),
     ),
+    Operation("/openapi.json", "This document", {200: Answer(_DOCUMENT)}, refusals=(403,)),
+    Operation("/asyncapi.json", "The WebSocket's messages, as AsyncAPI", {200: Answer(_DOCUMENT)}, refusals=(403,)),
+    Operation("/", "The talk page", {200: Answer(media_type="text/html"), 304: Answer()}, refusals=(403,)),
 )
 
 

@@ -169,7 +169,7 @@ class Collection:
         """Raises RemoteError FORBIDDEN when this one may make and delete none."""
 
     async def founds(self, resources: Sequence[Resource]) -> Sequence[Found]:
-        """Documents of the store as they are shown."""
+        """Documents of the store as they are shown; without those that cannot be."""
         return [self.as_shown(resource, self.documents.complete(self.kind, resource.body)) for resource in resources]
 
     async def check(self, sent: JsonObject, access: Access, found: Found | None = None) -> None:
@@ -233,7 +233,7 @@ class Collection:
             found = self.in_file(document_id)
         else:
             resource = await self.store.get_resource(self.kind, document_id)
-            found = None if resource is None else await self.found(resource)
+            found = next(iter(await self.founds([] if resource is None else [resource])), None)
         if found is None or await access.manages(self.project(found.id, found.shown)):
             return found
         return None

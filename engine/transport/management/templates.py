@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import attrs
+from pydantic import ValidationError
 from quart import Response, request
 
 from engine.elements import JsonObject
@@ -89,12 +90,12 @@ class Templates(Collection):
     # --- the collection's own way
 
     async def founds(self, resources: Sequence[Resource]) -> Sequence[Found]:
-        revisions = [TemplateRevisions.model_validate(resource.body) for resource in resources]
-        newest = [each.revisions[-1] for each in revisions]
+        read = [(resource, revisions) for resource in resources if (revisions := _read(resource)) is not None]
+        newest = [revisions.revisions[-1] for _, revisions in read]
         bodies = {each.id: each for each in await self.store.get_resources(ResourceKind.TEMPLATE_REVISION, newest)}
         return [
             self.as_shown(resource, self._shown(each, len(each.revisions), bodies.get(each.revisions[-1])))
-            for resource, each in zip(resources, revisions, strict=True)
+            for resource, each in read
         ]
 
     def in_file(self, document_id: str) -> Found:
@@ -193,6 +194,18 @@ class Templates(Collection):
             "published": number == revisions.published,
             "publishedRevision": revisions.published,
         }
+
+
+def _read(resource: Resource) -> TemplateRevisions | None:
+    """None for what is damaged, of which nothing can be shown."""
+    try:
+        revisions = TemplateRevisions.model_validate(resource.body)
+    except ValidationError:
+        revisions = None
+    if revisions is None or not revisions.revisions:
+        logger.error("the stored template %s cannot be read, and is left out", resource.id)
+        return None
+    return revisions
 
 
 def _revisions_of(found: Found) -> TemplateRevisions:

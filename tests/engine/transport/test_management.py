@@ -362,6 +362,59 @@ async def test_a_revision_that_is_gone_is_empty(tmp_path: Path, autojump_clock: 
         assert (await managed.read("/api/templates/clerk/revisions/1"))["createdAt"] is None
 
 
+async def test_a_template_that_is_damaged_hides_no_other(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_managed(tmp_path) as managed:
+        await furnish(managed)
+        damaged: list[dict[str, Any]] = [{}, {"ref": "x", "project": "shop", "revisions": []}]
+        for number, body in enumerate(damaged):
+            await keep(managed, ResourceKind.TEMPLATE, f"bad{number}", body)
+            assert (await managed.refusal("GET", f"/api/templates/bad{number}"))[0] == 404
+        listed = (await managed.read("/api/templates"))["items"]
+        assert [each["ref"] for each in listed] == ["clerk", "service"]
+    assert all("cannot be read" in record.message for record in caplog.records)
+
+
+async def test_any_of_several_tags_may_match(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_managed(tmp_path) as managed:
+        await furnish(managed)
+        place = "/api/agents/seller"
+        tag = (await managed.ask("GET", place)).headers["etag"]
+        for wrong in (f"W/{tag}", tag.strip('"'), '"x"', "", f'"{tag}"'):
+            assert (await managed.refusal("PUT", place, agent("seller"), If_Match=wrong))[0] == 412, wrong
+        assert (await managed.ask("PUT", place, agent("seller"), If_Match=f'"x", {tag}')).status == 200
+
+
+async def test_nothing_that_was_sent_is_logged(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of what is refused nor of what goes wrong here."""
+
+    class Broken(MemoryStore):
+        async def put_resource(self, resource: Resource, *, expected: int | None) -> Resource:
+            await trio.lowlevel.checkpoint()
+            raise RuntimeError("a fault of ours")
+
+    caplog.set_level("DEBUG")
+    async with open_managed(tmp_path, store=Broken()) as managed:
+        body = agent("hunter2", project="house", realtimeConfigurationId="house-voice", purpose="hunter2")
+        answers = [
+            await managed.ask("POST", "/api/agents", body),
+            await managed.ask("POST", "/api/agents", {**body, "hunter2": "hunter2", "name": 2}),
+            await managed.ask("POST", "/api/users", {"name": "hunter2", "passwordHash": "hunter2"}),
+            await managed.ask("POST", "/api/agents", raw=b'{"hunter2'),
+            await managed.ask("GET", "/api/agents/hunter2?hunter2=hunter2"),
+            await managed.ask("GET", "/api/agents/hunter2", key="hunter2"),
+            await managed.ask("GET", "/api/agents", key="", Authorization="Basic hunter2"),
+        ]
+    assert [answer.status for answer in answers] == [500, 422, 422, 400, 400, 401, 401]
+    assert "a fault of ours" in caplog.text
+    assert "hunter2" not in caplog.text
+    for answer in answers[:1] + answers[2:]:
+        assert b"hunter2" not in answer.body
+
+
 # --- bodies ------------------------------------------------------------------------------------------------------------
 
 
