@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -11,7 +11,7 @@ from quart_trio import QuartTrio
 from engine.identity.permissions import may_administer
 from engine.principal import Principal
 from engine.session.services import Services
-from engine.transport.asgi import decoded
+from engine.transport.asgi import Scope, decoded
 from engine.transport.guard import is_loopback
 from engine.transport.openapi import Answer, Operation
 from engine.transport.requests import read_principal
@@ -55,6 +55,7 @@ async def _metrics(services: Services, metrics: Metrics) -> Response:
 
 
 def _is_local() -> bool:
-    client = request.scope.get("client")
-    names = {name for name, _ in decoded(request.scope["headers"])}
+    scope = cast("Scope", request.scope)
+    client = scope.get("client")
+    names = {name for name, _ in decoded(scope["headers"])}
     return client is not None and is_loopback(client[0]) and not names & FORWARDED
