@@ -13,7 +13,7 @@ from agents.catalog import LayeredCatalog
 from agents.managed import ProjectDocuments
 from agents.project import load_projects
 from engine.errors import ErrorCode, RemoteError
-from engine.principal import AccessRole, Credential, Principal, UnauthorizedError
+from engine.principal import AccessRole, Authenticator, Credential, Principal, UnauthorizedError
 from engine.session.services import Services
 from engine.store.contract import Store
 from engine.store.memory import MemoryStore
@@ -123,8 +123,10 @@ class Managed:
 
 
 @asynccontextmanager
-async def open_managed(directory: Path, *, store: Store | None = None, file: str = FILE) -> AsyncGenerator[Managed]:
-    """A server with one project file; `store` is in memory unless another is given."""
+async def open_managed(
+    directory: Path, *, store: Store | None = None, file: str = FILE, authenticator: Authenticator | None = None
+) -> AsyncGenerator[Managed]:
+    """A server with one project file; `store` is in memory unless another is given, and a Doorkeeper lets people in."""
     path = directory / "house.yaml"
     path.write_text(file, encoding="utf-8")
     store = store or MemoryStore()
@@ -134,7 +136,7 @@ async def open_managed(directory: Path, *, store: Store | None = None, file: str
         catalog=catalog,
         store=store,
         documents=ProjectDocuments(catalog),
-        authenticator=Doorkeeper(),
+        authenticator=authenticator or Doorkeeper(),
     )
     async with open_stack(Recorder(), services=services) as stack:
         yield Managed(stack, services, catalog, store)
