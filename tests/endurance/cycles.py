@@ -34,6 +34,8 @@ SETTLE_SECONDS = 15.0
 """The longest until the last clients' sessions are saved and their sockets closed: the clean-up has 10 s. Trio ends a thread that
 has had nothing to do for 10 s, so this is also the time for those."""
 LOOK_SECONDS = 0.05
+STOP_SECONDS = 10.0
+"""The longest that a server takes to stop in which nobody talks. One that waits for somebody does so for 15."""
 
 Tell = Callable[[str], None]
 
@@ -189,6 +191,9 @@ async def run_cycles(store: str, directory: Path, rounds: int, seed: int, tell: 
             if not await _is_saved(kept, ledger):
                 raise ViolationError(f"session {ledger.session_id} was not saved as DISCONNECTED")
             ledger.check(await kept.get_turns(ledger.session_id, limit=2), under_way=1)
+        stopping_at = trio.current_time()
         await server.stop()
+        if trio.current_time() - stopping_at > STOP_SECONDS:
+            raise ViolationError("the server waited for somebody when it was stopped, and nobody was there")
     grown = (after.resident_bytes - before.resident_bytes) >> 10
     return f"{rounds} cycles, and then {after}; {grown} KiB more than before"

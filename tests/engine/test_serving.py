@@ -171,6 +171,27 @@ async def test_nobody_new_is_let_in_from_the_first_moment_on(autojump_clock: Moc
     assert process.over_at == AT
 
 
+async def test_a_late_process_lets_nobody_in_and_serves_those_inside(autojump_clock: MockClock) -> None:
+    async with open_process() as process:
+        talking, waiting = await process.connect(), await process.stack.connect("/api/pipeline")
+        process.services.admission.lateness = lambda: 0.11
+        refused = await process.stack.request("/api/pipeline/agent:tester", headers=UPGRADE)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+        await say(waiting, type="token", text="#ready:key=agent:tester")
+        (error,) = await hear_all(waiting)
+        assert (error["code"], error["recoverable"]) == ("too_busy", False)
+        assert error["message"] == "This server is too busy now; try again shortly."
+        assert waiting.closed is not None
+        assert (waiting.closed.code, waiting.closed.reason) == (1013, "too_busy")
+        await talk(talking, "still here")
+        process.services.admission.lateness = lambda: 0.0
+        again = await process.connect("s2")
+        for client in (talking, again):
+            await say(client, type="token", text="#end")
+            assert (await close_of(client))[0] == 1000
+        await order(process)
+
+
 async def test_a_second_order_ends_the_conversations_now(autojump_clock: MockClock) -> None:
     async with open_process() as process:
         client = await process.connect()
