@@ -282,7 +282,8 @@ class Conversation:
         return SessionEnd(session_id, SessionState.CLOSED if is_over else SessionState.IDLE, reason)
 
     async def _evaluate(self) -> None:
-        """The end-of-conversation evaluation; each verdict is told and stored as it comes (L6)."""
+        """The end-of-conversation evaluation; each verdict is told and stored as it comes (L6). What ends sessions from outside
+        ends it too: those of the verdicts that are there are kept."""
         context = self.prepared.context
 
         def emit(evaluation: OutEvaluation) -> None:
@@ -296,7 +297,7 @@ class Conversation:
             context.session = context.session.model_copy(update={"evaluations": evaluations})
             say_last(self.line, evaluation)
 
-        with trio.move_on_after(self.services.settings.evaluation_seconds) as limit:
+        with self.live.open_scope(), trio.move_on_after(self.services.settings.evaluation_seconds) as limit:
             await fenced("the end-of-conversation evaluation", self.prepared.manager.evaluate, context, emit)
         if limit.cancelled_caught:
             logger.warning("the evaluation of session %s took too long and was stopped", context.session.id)

@@ -11,6 +11,7 @@ from trio.testing import MockClock
 from trio_websocket import WebSocketConnection
 
 from engine.config import Settings
+from engine.elements import OutEvaluation
 from engine.serving import Ending, Order, closing_seconds
 from engine.session.live import LiveSession, LiveSessions, server_stops
 from engine.session.services import Services
@@ -222,6 +223,23 @@ async def test_a_session_that_was_let_in_and_not_held_yet_is_ended_too(autojump_
     assert scope.cancelled_caught
     assert session.cut == server_stops()
     await live.wait_for_none()
+
+
+async def test_an_evaluation_is_not_waited_for_longer_than_a_conversation(autojump_clock: MockClock) -> None:
+    manager = ScriptedManager(evaluations=[(1, OutEvaluation("first")), (19, OutEvaluation("second"))])
+    async with open_process(manager) as process:
+        client = await process.connect()
+        await order(process)
+        await trio.sleep_until(AT + 10)
+        await say(client, type="token", text="#end")
+        told = await hear_all(client)
+        assert [(message["type"], message.get("name")) for message in told] == [
+            ("evaluation", "first"),
+            ("command", "session-end"),
+        ]
+        assert told[-1]["parameters"]["state"] == "CLOSED"
+    assert process.over_at == AT + DRAIN
+    assert process.saved() == (SessionState.CLOSED, "the client ended the session")
 
 
 def hang_on(*operations: str) -> Callable[[StoreCall], Fault | None]:
