@@ -183,11 +183,14 @@ def _projects(options: argparse.Namespace) -> list[Path]:
 def _serve(options: argparse.Namespace) -> int:
     from engine.serving import Plan, serve_alone
     from engine.transport.server import BoundAddress, open_listeners
-    from engine.workers import supervise, work
+    from engine.workers import require_shared_store, supervise, work
 
     plan = Plan(_projects(options), options.store, options.admin_key_file)
     if options.handles is not None:
         return DONE if trio.run(work, plan, options.handles) else FAILED
+
+    if options.workers > 1:
+        require_shared_store(plan)
 
     def say_ready(address: BoundAddress) -> None:
         print(f"listening on {address.url}", flush=True)
@@ -195,7 +198,7 @@ def _serve(options: argparse.Namespace) -> int:
     async def serve() -> str:
         listeners = await open_listeners(options.host, options.port)  # first: a taken port is told before all else
         if options.workers > 1:
-            return await supervise(plan, listeners, say_ready, count=options.workers, command=_worker_command(options))
+            return await supervise(listeners, say_ready, count=options.workers, command=_worker_command(options))
         await serve_alone(plan, listeners, say_ready)
         return ""
 

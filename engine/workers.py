@@ -346,8 +346,15 @@ class Supervisor:
         self._fail(worker.fault)
 
 
+def require_shared_store(plan: Plan) -> None:
+    """Raises ConfigurationError when the store is of one process only."""
+    if plan.store.startswith("memory:"):
+        raise ConfigurationError(
+            "the memory: store is of one process; with several workers use sqlite:PATH or mongodb://…"
+        )
+
+
 async def supervise(
-    plan: Plan,
     listeners: Sequence[trio.SocketListener],
     say_ready: Callable[[BoundAddress], None],
     *,

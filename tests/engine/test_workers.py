@@ -15,8 +15,17 @@ import trio
 from engine import workers
 from engine.errors import ConfigurationError
 from engine.serving import Order, Plan
-from engine.transport.server import BoundAddress, open_listeners
-from engine.workers import LINE_BYTES, PAUSES, STEADY_SECONDS, Channel, Handles, Restarts, Supervisor, supervise
+from engine.transport.server import open_listeners
+from engine.workers import (
+    LINE_BYTES,
+    PAUSES,
+    STEADY_SECONDS,
+    Channel,
+    Handles,
+    Restarts,
+    Supervisor,
+    require_shared_store,
+)
 
 LONGEST = 60
 """Seconds; a bound against hanging on a busy machine, not a measurement."""
@@ -223,11 +232,10 @@ async def test_a_supervisor_that_fails_leaves_no_worker() -> None:
     assert not [pid for pid in ended if is_alive(pid)]
 
 
-async def test_several_processes_need_a_store_that_they_can_share() -> None:
-    def say_ready(_: BoundAddress) -> None: ...
-
+def test_several_processes_need_a_store_that_they_can_share() -> None:
+    require_shared_store(Plan((), "sqlite:"))
     with pytest.raises(ConfigurationError, match="the memory: store is of one process"):
-        await supervise(Plan((), "memory:"), (), say_ready, count=2, command=())
+        require_shared_store(Plan((), "memory:"))
 
 
 def test_a_worker_that_serves_for_long_begins_anew() -> None:
