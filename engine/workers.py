@@ -361,15 +361,7 @@ async def supervise(
     count: int,
     command: Sequence[str],
 ) -> str:
-    """Run so many workers on these sockets until SIGINT or SIGTERM; each one more skips a wait. Gives what went wrong, or "".
-
-    Raises:
-        ConfigurationError: the store is of one process only.
-    """
-    if plan.store.startswith("memory:"):
-        raise ConfigurationError(
-            "the memory: store is of one process; with several workers use sqlite:PATH or mongodb://…"
-        )
+    """Run so many workers on these sockets until SIGINT or SIGTERM; each one more skips a wait. Gives what went wrong, or ""."""
     settings = Settings()
     stop_seconds = settings.drain_seconds + closing_seconds(settings) + STOP_MARGIN_SECONDS
     address = BoundAddress(*listeners[0].socket.getsockname()[:2])
