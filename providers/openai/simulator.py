@@ -20,7 +20,8 @@ A script says what the user says and what the model answers, here a user who cut
         assert simulator.connections[0].broken == []
 
 What a client sent is in `simulator.connections[0].received`, with times; what it did wrong in `.broken`, by rule. `Connection.speak`,
-`.happen` and `.expire` make things happen at the moment. Under a mock clock `simulator.connect(nursery)` gives a connection in memory.
+`.happen` and `.expire` make things happen at the moment, `Faults(seed, …)` by chance. Under a mock clock `simulator.connect(nursery)`
+gives a connection in memory.
 
 As a process of its own, `python -m providers.openai.simulator --port 0` prints its URL and serves until it is stopped.
 """

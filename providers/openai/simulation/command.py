@@ -70,8 +70,17 @@ def _call(make: Callable[[int], object], number: int) -> Script:
     return script
 
 
-def make_simulator(arguments: Sequence[str]) -> tuple[Simulator, str, int]:
-    """The simulator that the arguments describe, its host and its port. Exits when they are wrong."""
+@attrs.frozen
+class Serving:
+    """A simulator, and where it is to be served."""
+
+    simulator: Simulator
+    host: str
+    port: int
+
+
+def make_simulator(arguments: Sequence[str]) -> Serving:
+    """What the arguments describe. Exits when they are wrong."""
     parser = _parser()
     options = parser.parse_args(arguments)
     pace = Pace(options.token_seconds, audio_speed=options.audio_speed, delta_ms=options.delta_ms)
@@ -89,19 +98,19 @@ def make_simulator(arguments: Sequence[str]) -> tuple[Simulator, str, int]:
         keeps_records=options.records,
         keeps_audio=options.records,
     )
-    return simulator, options.host, options.port
+    return Serving(simulator, options.host, options.port)
 
 
-async def serve(simulator: Simulator, host: str, port: int) -> None:
-    async with open_simulator(simulator, host=host, port=port):
+async def serve(serving: Serving) -> None:
+    async with open_simulator(serving.simulator, host=serving.host, port=serving.port) as simulator:
         sys.stdout.write(f"{simulator.url}\n")
         sys.stdout.flush()
         await trio.sleep_forever()
 
 
 def main() -> None:
-    simulator, host, port = make_simulator(sys.argv[1:])
+    serving = make_simulator(sys.argv[1:])
     try:
-        trio.run(serve, simulator, host, port)
+        trio.run(serve, serving)
     except* KeyboardInterrupt:
         pass  # how it is stopped

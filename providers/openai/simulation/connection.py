@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import attrs
 import orjson
+import pybase64
 import trio
 
 from providers.openai.simulation.admission import Admitted, Handshake
@@ -120,6 +121,11 @@ class Connection:
     def sent_events(self, event_type: str) -> list[Json]:
         """What it was sent of a type."""
         return [one.event for one in self.sent if one.type == event_type]
+
+    @property
+    def appended_audio(self) -> bytes:
+        """All audio that the client appended, refused or not, in order."""
+        return b"".join(pybase64.b64decode(event["audio"]) for event in self.events("input_audio_buffer.append"))
 
     async def wait_received(self, event_type: str, count: int = 1) -> Received:
         """The message that is the client's `count`th of a type, already there or still to come. Needs records."""

@@ -68,9 +68,6 @@ class Conversation:
         self._by_id[item.id] = item
         return self.items[place - 1].id if place else None
 
-    def last_id(self) -> str | None:
-        return self.items[-1].id if self.items else None
-
     def before(self, item: Item) -> str | None:
         place = self.items.index(item)
         return self.items[place - 1].id if place else None

@@ -81,7 +81,7 @@ class RealtimeCore:
         self._script = script
         self._opening = opening
         self._keeps_audio = keeps_audio
-        self._wire = Wire(opening.number, Chance(faults, opening.number), azure=opening.azure)
+        self._wire = Wire(opening.number, Chance(faults, opening.number) if faults else None, azure=opening.azure)
         self.conversation.id = self._wire.new_id("conv")
         self.settings = Settings(
             opening.kind, self._wire.new_id("sess"), opening.model, opening.expires_at, azure=opening.azure

@@ -78,16 +78,14 @@ class Passed:
 class Chance:
     """The faults of one connection. Every event takes the same draws, whatever happens to it."""
 
-    def __init__(self, faults: Faults | None, connection: int) -> None:
+    def __init__(self, faults: Faults, connection: int) -> None:
         self._faults = faults
-        self._random = random.Random(f"{faults.seed if faults else 0}/{connection}")
+        self._random = random.Random(f"{faults.seed}/{connection}")
         self._free_at = dict.fromkeys(Lane, 0.0)
         self._fence_at = 0.0
         """When the last event comes that no lane may overtake."""
 
     def event(self, event_type: str, now: float) -> Passed:
-        if self._faults is None:
-            return Passed(now)
         faults = self._faults
         late, stalls, lost, twice, drifts, odd, size = (self._random.random() for _ in range(7))
         if lost < faults.drop:

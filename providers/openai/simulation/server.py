@@ -111,9 +111,9 @@ class Simulator:
         self._scripts = scripts
         self._keys = keys
         self._models = models
-        self._faults = faults
+        self.faults = faults
         self._voice = voice
-        self._keeps_records = keeps_records
+        self.keeps_records = keeps_records
         self._keeps_audio = keeps_audio
         self._observer = observer or Observer()
         self._wall_clock = wall_clock
@@ -163,7 +163,7 @@ class Simulator:
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends."""
         number, self._count = self._count, self._count + 1
-        connection = Connection(number, self._script_of(number), self._keeps_records)
+        connection = Connection(number, self.script_of(number), self.keeps_records)
         self.connections.append(connection)
         self._arrival.set()
         cut = CutStream(stream)
@@ -175,12 +175,13 @@ class Simulator:
                 nursery.cancel_scope.cancel(reason="the connection is over")
         finally:
             connection.ended.set()
-            if not self._keeps_records:
+            if not self.keeps_records:
                 self.connections.remove(connection)
             with trio.move_on_after(CLOSE_SECONDS, shield=True):  # or an error above would be lost for a cancellation
                 await trio.aclose_forcefully(stream)
 
-    def _script_of(self, number: int) -> Script:
+    def script_of(self, number: int) -> Script:
+        """The script of the connection of that number."""
         if isinstance(self._scripts, Script):
             return self._scripts
         if callable(self._scripts):
@@ -228,7 +229,7 @@ class Simulator:
             outcome.trouble,
         )
         connection.core = core = RealtimeCore(
-            connection.script, opening, faults=self._faults, voice=self._voice, keeps_audio=self._keeps_audio
+            connection.script, opening, faults=self.faults, voice=self._voice, keeps_audio=self._keeps_audio
         )
         core.open(trio.current_time())
         async with trio.open_nursery() as nursery:

@@ -87,6 +87,7 @@ class Settings:
     def __init__(self, kind: str, session_id: str, model: str, expires_at: int, *, azure: bool) -> None:
         self.kind = kind
         self.session = default_session(kind, session_id, model, expires_at)
+        self.input_format = Format.PCM
         self._azure = azure
 
     # --- what they are
@@ -100,10 +101,6 @@ class Settings:
     def transcription(self) -> Json | None:
         found: Json | None = self.session["audio"]["input"]["transcription"]
         return found
-
-    @property
-    def input_format(self) -> Format:
-        return Format.of(self.session["audio"]["input"]["format"])
 
     @property
     def wants_logprobs(self) -> bool:
@@ -136,6 +133,7 @@ class Settings:
         self._check_fixed(merged, spoke=spoke, responding=responding)
         self._check_features(changes, merged)
         self.session = merged
+        self.input_format = Format.of(merged["audio"]["input"]["format"])
 
     def _check_fixed(self, merged: Json, *, spoke: bool, responding: bool) -> None:
         before = self.session

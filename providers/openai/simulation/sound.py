@@ -20,21 +20,15 @@ class Format(Enum):
     PCMU = ("audio/pcmu", 8000, 1)
     PCMA = ("audio/pcma", 8000, 1)
 
-    @property
-    def wire_name(self) -> str:
-        return self.value[0]
+    def __init__(self, wire_name: str, rate: int, sample_bytes: int) -> None:
+        self.wire_name = wire_name
+        self.rate = rate
+        self.sample_bytes = sample_bytes
+        self.bytes_per_ms = rate // 1000 * sample_bytes
 
     @property
     def described(self) -> str:
         return "mono PCM16 at 24kHz" if self is Format.PCM else f"G.711 at 8kHz, {self.wire_name}"
-
-    @property
-    def sample_bytes(self) -> int:
-        return self.value[2]
-
-    @property
-    def bytes_per_ms(self) -> int:
-        return self.value[1] // 1000 * self.value[2]
 
     def ms(self, size: int) -> float:
         """The length of so many bytes, in milliseconds."""
@@ -43,8 +37,10 @@ class Format(Enum):
     @staticmethod
     def of(settings: dict[str, Any]) -> "Format":
         """From `{"type": "audio/pcm", …}`."""
-        return next(one for one in Format if one.wire_name == settings["type"])
+        return _FORMATS[settings["type"]]
 
+
+_FORMATS = {one.wire_name: one for one in Format}
 
 Voice = Callable[[Format, int, int], bytes]
 """Makes the audio of a delta: its format, its place in the message (from 0), its length in milliseconds."""
@@ -95,13 +91,12 @@ def encode(samples: Samples, of: Format) -> bytes:
 @cache
 def tone(of: Format, ms: int, *, hertz: int = 250, level: float = 0.2) -> bytes:
     """A sine: speech, as far as anybody here can tell."""
-    rate = of.value[1]
-    times = np.arange(rate * ms // 1000) / rate
+    times = np.arange(of.rate * ms // 1000) / of.rate
     return encode(np.sin(2 * math.pi * hertz * times) * level * (FULL_SCALE - 1), of)
 
 
 def silence(of: Format, ms: int) -> bytes:
-    return encode(np.zeros(of.value[1] * ms // 1000), of)
+    return encode(np.zeros(of.rate * ms // 1000), of)
 
 
 def plain_voice(of: Format, index: int, ms: int) -> bytes:

@@ -1,6 +1,7 @@
 """Simulators whose every frame is held against the SDK and the protocol when the test is over."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ def hold(connection: Connection) -> None:
 def make_simulator() -> Iterator[MakeSimulator]:
     made: list[Simulator] = []
 
-    def make(*args: object, **options: object) -> Simulator:
-        simulator = Simulator(*args, **options)  # type: ignore[arg-type]  # a pass-through
+    def make(*args: Any, **options: Any) -> Simulator:
+        simulator = Simulator(*args, **options)
         made.append(simulator)
         return simulator
 

@@ -2,8 +2,10 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import orjson
+import pybase64
 import pytest
 import trio
 import trio.testing
@@ -70,7 +72,7 @@ async def connected(
         stream = simulator.connect(nursery)
         websocket = await wrap_client_stream(
             nursery,
-            stream,  # type: ignore[arg-type]  # typed for sockets, made for any stream
+            cast("Any", stream),  # typed for sockets, made for any stream
             "simulator",
             target,
             extra_headers=[*(headers or (BEARER,))],
@@ -149,7 +151,10 @@ async def test_a_test_speaks_and_breaks(make_simulator: MakeSimulator, autojump_
     simulator = make_simulator()
     async with connected(simulator) as client:
         await client.update()
+        for audio in (b"\1\0\2\0", b"\3\0"):
+            await client.send("input_audio_buffer.append", audio=pybase64.b64encode(audio).decode())
         await trio.sleep(3)
+        assert simulator.connection.appended_audio == b"\1\0\2\0\3\0"
         simulator.connection.speak(Utterance("hello", seconds=0.5))
         await client.receive("input_audio_buffer.speech_started")
         assert trio.current_time() == 3
@@ -392,7 +397,7 @@ async def test_the_client_vanishes(
     async with trio.open_nursery() as inner:
         websocket = await wrap_client_stream(
             inner,
-            stream,  # type: ignore[arg-type]  # typed for sockets, made for any stream
+            cast("Any", stream),  # typed for sockets, made for any stream
             "simulator",
             TARGET,
             extra_headers=[BEARER],
