@@ -16,19 +16,29 @@ class ViolationError(Exception):
     """Something that has to hold does not."""
 
 
+@attrs.frozen
+class Entry:
+    said: str
+    answered: str
+    connection: int
+    """On which of the session's connections, counted in their order, it was acknowledged. What the older of two was told late has
+    happened all the same before what the newer one was told."""
+
+
 @attrs.define(eq=False)
 class Ledger:
-    """One session's acknowledged turns, in order, with what the user said and the agent answered."""
+    """One session's acknowledged turns, in the order in which they were acknowledged."""
 
     session_id: str
-    acknowledged: dict[str, tuple[str, str]] = attrs.field(factory=dict[str, tuple[str, str]], init=False)
+    acknowledged: dict[str, Entry] = attrs.field(factory=dict[str, Entry], init=False)
     _unacknowledged: int = attrs.field(default=0, init=False)
     """Turns that were stored when it was checked last, and that no client was told of."""
 
-    def note(self, turn_id: str, said: str, answered: str) -> None:
+    def note(self, turn_id: str, said: str, answered: str, connection: int = 0) -> None:
+        """Raises ViolationError: it was noted before."""
         if turn_id in self.acknowledged:
             raise ViolationError(f"session {self.session_id}: the turn {turn_id} was acknowledged twice")
-        self.acknowledged[turn_id] = (said, answered)
+        self.acknowledged[turn_id] = Entry(said, answered, connection)
 
     def check(self, stored: Sequence[TurnDocument], *, under_way: int) -> None:
         """Judge what is stored. At most `under_way` turns since the last check may be there unacknowledged.
@@ -45,10 +55,11 @@ class Ledger:
         missing = [turn_id for turn_id in self.acknowledged if turn_id not in turns]
         if missing:
             raise ViolationError(f"session {self.session_id}: acknowledged turns are not stored: {missing}")
-        if [turn.id for turn in stored if turn.id in self.acknowledged] != list(self.acknowledged):
+        for turn_id, entry in self.acknowledged.items():
+            _compare(self.session_id, turns[turn_id], entry)
+        in_order = sorted(self.acknowledged, key=lambda turn_id: self.acknowledged[turn_id].connection)
+        if [turn.id for turn in stored if turn.id in self.acknowledged] != in_order:
             raise ViolationError(f"session {self.session_id}: the stored turns are in another order")
-        for turn_id, (said, answered) in self.acknowledged.items():
-            _compare(self.session_id, turns[turn_id], said, answered)
         unacknowledged = len(stored) - len(self.acknowledged)
         if unacknowledged - self._unacknowledged > under_way:
             raise ViolationError(
@@ -58,12 +69,12 @@ class Ledger:
         self._unacknowledged = unacknowledged
 
 
-def _compare(session_id: str, turn: TurnDocument, said: str, answered: str) -> None:
+def _compare(session_id: str, turn: TurnDocument, entry: Entry) -> None:
     heard = " ".join(" ".join(output.heard for output in turn.output).split())
-    if turn.input.text != said or heard != " ".join(answered.split()):
+    if turn.input.text != entry.said or heard != " ".join(entry.answered.split()):
         raise ViolationError(
             f"session {session_id}: the turn {turn.id} is stored as {turn.input.text!r}: {heard!r} and was"
-            f" {said!r}: {answered!r}"
+            f" {entry.said!r}: {entry.answered!r}"
         )
 
 

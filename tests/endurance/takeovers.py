@@ -44,6 +44,8 @@ class Holder:
     place: int
     """Which of the servers it is at."""
     random: Random
+    number: int
+    """Of the session's holders, counted from 0."""
     is_quiet: bool = False
     """It says nothing, so that no write of its session is refused: only looking finds the takeover."""
     lost_at: float = attrs.field(default=0.0, init=False)
@@ -65,7 +67,7 @@ class Holder:
                 said = self.random.choice(QUESTIONS)
                 answer = await self.visitor.say(said)
                 if answer.is_saved:
-                    self.ledger.note(answer.turn_id, said, answer.text)
+                    self.ledger.note(answer.turn_id, said, answer.text, self.number)
                 await trio.sleep(self.random.uniform(0, 0.05))
         except LostError:
             pass  # perhaps while it was typing, with more to be read
@@ -90,7 +92,7 @@ class Contest:
         """Take one session over again and again, until there were enough takeovers of all sessions together."""
         async with trio.open_nursery() as nursery:
             place = random.randrange(2)
-            holder = Holder(ledger, await visit(nursery, self.servers[place].port, ledger.session_id), place, random)
+            holder = Holder(ledger, await visit(nursery, self.servers[place].port, ledger.session_id), place, random, 0)
             talking = await nursery.start(talk, holder)
             while self.begun < self.rounds:
                 self.begun += 1
@@ -99,7 +101,8 @@ class Contest:
                 visitor = await visit(nursery, self.servers[place].port, ledger.session_id)
                 self.of[ledger.session_id] += 1
                 is_quiet = random.random() < QUIET
-                holder, older = Holder(ledger, visitor, place, random, is_quiet), holder
+                newer = Holder(ledger, visitor, place, random, holder.number + 1, is_quiet)
+                holder, older = newer, holder
                 talking = await nursery.start(talk, holder)
                 await self._see_off(older)
             talking.cancel()

@@ -96,6 +96,15 @@ def test_what_is_lost_repeated_or_mixed_up_is_a_violation(
         ledger.check(stored, under_way=1)
 
 
+def test_the_older_of_two_connections_may_be_told_later_but_not_have_written_later() -> None:
+    ledger = Ledger("s1")
+    ledger.note("t2", "Hi.", "Hello.", 1)
+    ledger.note("t1", "Hi.", "Hello.", 0)
+    ledger.check([turn("t1", 0), turn("t2", 1)], under_way=0)
+    with pytest.raises(ViolationError, match="another order"):
+        ledger.check([turn("t2", 0), turn("t1", 1)], under_way=0)
+
+
 def test_a_turn_that_is_acknowledged_twice_is_a_violation(ledger: Ledger) -> None:
     with pytest.raises(ViolationError, match="acknowledged twice"):
         ledger.note("t2", "Hi.", "Hello.")
