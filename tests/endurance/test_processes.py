@@ -101,12 +101,11 @@ async def open_visitors() -> AsyncGenerator[Visitors]:
             visitors.leave()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-async def test_a_drain(workers: int, tmp_path: Path) -> None:
+async def test_a_drain(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path}/souffleur.db"
     with trio.fail_after(LONGEST):
         async with (
-            open_server(store, tmp_path, workers=workers, drain_seconds="4") as server,
+            open_server(store, tmp_path, workers=2, drain_seconds="3") as server,
             open_visitors() as visitors,
         ):
             assert (await request(server, "/healthz")).status == 200
@@ -186,7 +185,7 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path}/souffleur.db"
     with trio.fail_after(LONGEST):
         async with (
-            open_server(store, tmp_path, workers=2, drain_seconds="5") as server,
+            open_server(store, tmp_path, workers=2, drain_seconds="3") as server,
             open_visitors() as visitors,
         ):
             visitor = await visitors.visit(server)
@@ -200,16 +199,6 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
                     await has_ended(pid)
                 again = await visitors.visit(another)
                 assert STILL_HERE in (await again.ask_for_opening()).text
-
-
-async def test_a_full_server_says_so_and_goes_on(tmp_path: Path) -> None:
-    with trio.fail_after(LONGEST):
-        async with open_server("memory:", tmp_path, max_sessions="1") as server, open_visitors() as visitors:
-            visitor = await visitors.visit(server)
-            assert (await knock(server)).status == 503
-            assert (await visitor.say("When are you open?")).is_saved
-            visitor.vanish()
-            await server.stop()
 
 
 async def test_workers_that_cannot_serve_say_why_once(tmp_path: Path) -> None:
