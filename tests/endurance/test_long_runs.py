@@ -197,7 +197,7 @@ def test_a_run_that_fails_by_itself_is_no_result() -> None:
 
 
 def test_each_run_is_a_command() -> None:
-    commands = [[ROOT / "scripts" / name, "--help"] for name in ("kill_rounds", "takeovers", "cycles")]
+    commands = [[str(ROOT / "scripts" / name), "--help"] for name in ("kill_rounds", "takeovers", "cycles")]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     for process in processes:
         said, _ = process.communicate(timeout=60)
