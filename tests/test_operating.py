@@ -53,7 +53,10 @@ class Place:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.directory)}
+        late = {
+            "SOUFFLEUR_MAX_LATENESS_SECONDS": "60"
+        }  # a machine that is busy with tests is no reason to turn anybody away
+        return {"PATH": f"{BIN}:/usr/local/bin:/usr/bin:/bin", "HOME": str(self.directory)} | late
 
     def adapt(self, command: str) -> str:
         command = command.replace(HERE, self.address).replace(DATABASE, self.database)
