@@ -15,17 +15,18 @@ import attrs
 
 from engine.errors import ErrorCode, RemoteError
 from engine.pipeline.line import ClientLine, open_line
-from engine.protocol.admission import RETRY_AFTER_SECONDS, NoPlaceError
+from engine.protocol.admission import NoPlaceError
 from engine.protocol.parameters import parse_configuration
 from engine.session.chat_event import run_chat_event
 from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
-from engine.transport.auth import busy, identify, offered_token, refusal
+from engine.transport.auth import busy, identify, offered_token
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
 from engine.transport.metrics import Metrics
 from engine.transport.pipeline_http import PipelineDoors, RunTurn, TakeChatEvent, call_of, run_turn
+from engine.transport.problems import problem_of
 from engine.transport.websocket import NORMAL, AsgiSocket, Door, RunConnection
 
 logger = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class App:
             principal, configuration = await identify(headers, offered, asked, self.services)
         except RemoteError as error:
             self.services.observer.refused(error.code.value)
-            await refuse(scope, send, refusal(error, retry_after=RETRY_AFTER_SECONDS))
+            await refuse(scope, send, problem_of(error.code, error.message))
             return
         await receive()  # websocket.connect
         await send({"type": "websocket.accept", "subprotocol": offered_token(offered)})

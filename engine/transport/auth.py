@@ -5,8 +5,7 @@ from collections.abc import Iterable
 import attrs
 
 from engine.config import PipelineConfiguration
-from engine.errors import ErrorCode, RemoteError
-from engine.principal import Principal, UnauthorizedError
+from engine.principal import Principal
 from engine.protocol.admission import Refusal
 from engine.session.services import Services
 from engine.transport.asgi import Problem
@@ -42,15 +41,6 @@ async def identify(
 def offered_token(offered: Iterable[str]) -> str | None:
     """The offered subprotocol that carries a token. It is chosen as it was offered, else a browser would hang up."""
     return next((each for each in offered if each.startswith(AUTHENTICATION_SUBPROTOCOL)), None)
-
-
-def refusal(error: RemoteError, *, retry_after: int) -> Problem:
-    """The answer to somebody who was not let in."""
-    if isinstance(error, UnauthorizedError):
-        return Problem(401, error.message, CHALLENGE)
-    if error.code is ErrorCode.FORBIDDEN:
-        return Problem(403, error.message)
-    return Problem(503, error.message, {"Retry-After": str(retry_after)})
 
 
 def busy(refused: Refusal) -> Problem:
