@@ -1,11 +1,11 @@
-"""What the provider is being asked to say, and what it has said: the books of one conversation. Sans-I/O."""
+"""What the provider is asked to say, and what it has said: the books of one conversation. Sans-I/O."""
 
 from collections import OrderedDict
 from typing import TypeVar
 
 import attrs
 
-from engine.elements import Transcript
+from engine.elements import ResponseStatus
 
 V = TypeVar("V")
 
@@ -28,6 +28,11 @@ class SpokenItem:
     item_id: str
     received_ms: float = 0.0
     """Of its audio."""
+    text: str = ""
+    is_open: bool = True
+    """More of it may come."""
+    was_cut: bool = False
+    """It was open when its answer was cut: the provider may have more of it than was received."""
 
 
 @attrs.define(eq=False)
@@ -37,7 +42,7 @@ class Call:
     call_id: str
     name: str
     is_told: bool = False
-    """The provider has an output for it."""
+    """The provider has an output for it, or has forgotten the call."""
     is_settled: bool = False
     """The engine has said how it ended."""
 
@@ -47,48 +52,46 @@ class Answer:
     """One engine response: a provider response with its continuations after tool results (L11)."""
 
     id: str
+    ends_session: bool = attrs.field(default=False)
+    """The session ends when it has been said."""
+    is_apology: bool = attrs.field(default=False)
     items: list[SpokenItem] = attrs.field(factory=list[SpokenItem], init=False)
     calls: dict[str, Call] = attrs.field(factory=dict[str, Call], init=False)
     rounds: int = attrs.field(default=0, init=False)
+    """How often tools' results were followed by another request."""
+    is_pending: bool = attrs.field(default=True, init=False)
+    """A response of it is asked for, or will be, or is under way."""
+    is_shown: bool = attrs.field(default=False, init=False)
+    """The engine was told something of it: words, sound or a call."""
     has_spoken: bool = attrs.field(default=False, init=False)
-    has_news: bool = attrs.field(default=False, init=False)
+    """… in its last response."""
+    has_called: bool = attrs.field(default=False, init=False)
     """Tools were called in its last response: what they give has to be told to the model."""
-    ends_session: bool = attrs.field(default=False)
-    is_apology: bool = attrs.field(default=False)
+    was_asked_to_part: bool = attrs.field(default=False, init=False)
+    """A tool has ended the session, and the model was asked to go on: what it says then is the goodbye."""
+    was_stopped: bool = attrs.field(default=False, init=False)
+    """An interruption has stopped one of its tools."""
     is_over: bool = attrs.field(default=False, init=False)
-    """Its end was emitted, or it was interrupted: nothing of it may follow."""
+    """It has ended, or was cut: nothing of it may follow."""
+    heard: tuple[float, str] | None = attrs.field(default=None, init=False)
+    """Milliseconds and words: what was heard of it, when it was cut and that is known."""
+    held_end: ResponseStatus | None = attrs.field(default=None, init=False)
+    """How it has ended; told behind the words that it answers, as those have not come."""
 
     @property
     def has_open_calls(self) -> bool:
         return any(not call.is_settled for call in self.calls.values())
 
+    def item(self, item_id: str) -> SpokenItem:
+        """The item of that id, which may be new."""
+        found = next((item for item in self.items if item.item_id == item_id), None)
+        if found is None:
+            found = SpokenItem(item_id)
+            self.items.append(found)
+        return found
 
-@attrs.define(eq=False)
-class Request:
-    """Something that is to be answered, in its place in the queue."""
-
-    answer: Answer
-    echo: Transcript | None = None
-    """Opens the answer; an input's echo (M4)."""
-    frames: tuple[str, ...] = ()
-    """Items that go into the conversation right before the request."""
-    event_id: str = ""
-    is_continuation: bool = False
-    answers_speech: bool = False
-    """What is answered was spoken to the provider itself, and its words will come as a transcript."""
-    only_if_idle: bool = False
-    """Not asked again when the provider has begun to answer by itself."""
-
-
-@attrs.define(eq=False)
-class Utterance:
-    """What the user has said, by the provider's recognition."""
-
-    item_id: str
-    text: str = ""
-    """The words so far."""
-    final: str | None = None
-    answer_id: str = ""
-    """The answer to it, once that has begun."""
-    waits_since: float | None = None
-    """Since when a later one has its words and this one has not."""
+    def cut(self) -> None:
+        """The user cut in: nothing of it may follow."""
+        self.is_over = True
+        for item in self.items:
+            item.was_cut = item.is_open

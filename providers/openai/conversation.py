@@ -11,7 +11,8 @@ The laws it keeps:
   about which response answers what. One the provider begins by itself, on its own turn detection, gets an id when it begins.
 - What was interrupted says nothing more, however late it comes. Its audio is cut at the provider to what was heard (law 5).
 - Every tool call gets exactly one output before the next response is asked for, as the service wants it (case C14).
-- Finals leave in the order in which the utterances were committed (case C10).
+- Finals leave in the order in which the user spoke (case C10).
+- Without a connection nothing is lost that can be told to the next one; what was being said has failed.
 """
 
 import logging
@@ -29,7 +30,6 @@ from engine.elements import (
     InputAudio,
     InstructionType,
     Interrupted,
-    Partial,
     RealtimeCommand,
     RealtimeElement,
     RealtimeError,
@@ -42,30 +42,48 @@ from engine.elements import (
     Transcript,
     UserSpeech,
 )
-from engine.errors import ErrorCode, RealtimeException
-from engine.interfaces import Message, Role, SessionInput, TokenUsage, ToolCall, ToolSettled
+from engine.errors import ErrorCode, RealtimeException, Whose
+from engine.interfaces import Message, SessionInput, TokenUsage, ToolCall, ToolSettled
 from engine.protocol.audio import SAMPLE_BYTES
-from providers.openai import events
-from providers.openai.answers import MAX_ROUNDS, Answer, Call, Request, SpokenItem, Utterance, remember
-from providers.openai.events import AudioDelta, Event
-from providers.openai.faults import FATAL, Weight, weigh
+from providers.openai import frames, history
+from providers.openai.answers import MAX_ROUNDS, Answer, Call, remember
+from providers.openai.asking import Asking, Request
+from providers.openai.events import (
+    AudioDelta,
+    Committed,
+    Event,
+    Fault,
+    Item,
+    ItemAdded,
+    ItemDone,
+    RateLimits,
+    Response,
+    ResponseCreated,
+    ResponseDone,
+    SpeechStarted,
+    SpeechStopped,
+    TextDelta,
+    Used,
+    WordsCompleted,
+    WordsDelta,
+    WordsFailed,
+)
+from providers.openai.faults import FATAL, RATE_LIMITED, Weight, weigh
+from providers.openai.microphone import Microphone
 from providers.openai.properties import OpenAIProperties
-from providers.openai.texts import APOLOGIZE, GO_ON, STILL_RUNNING, text_for
+from providers.openai.texts import APOLOGIZE, GO_ON, INTERRUPTED, NOT_ENDED, STILL_RUNNING, Wording, text_for
+from providers.openai.utterances import Utterances
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING = 32
-"""Requests that wait for their turn; nobody says so much without an interruption."""
 MAX_APOLOGIES = 2
 """In a row without an answer that succeeded between them: then the engine waits for the user (case C31 b)."""
-CANCEL_SECONDS = 2.0
-"""The longest a cancelled response may take to be done; then the next is asked for all the same."""
-RETRY_SECONDS = 1.0
-"""After a request was refused because another response was active, and none was seen to end."""
-TRANSCRIPT_SECONDS = 5.0
-"""The longest a later utterance waits for an earlier one's words."""
-RESUMED_MESSAGES = 30
-"""Of the conversation so far, told to a new connection: about five minutes of talk."""
+RATE_LIMIT_SECONDS = (1.0, 10.0)
+"""The shortest and the longest wait before the next request, after one that was too much."""
+HELD_NOTES = 64
+"""Items that wait for a connection."""
+KEPT_CONTEXTS = 5
+"""Pieces of supporting context told to a new connection; older ones have had their time, as with the Internal provider (P8)."""
 KEPT_IMAGES = 4
 """Images kept in the provider's conversation: they are large, and each answer pays for all of them."""
 INSTRUCTION_HEADER = "Instruction:"
@@ -103,60 +121,65 @@ class Conversation:
     properties: OpenAIProperties
     new_id: Callable[[str], str]
     locale: str = "en"
+    text_only: bool = False
     usage: TokenUsage = attrs.field(factory=TokenUsage)
+    is_connected: bool = attrs.field(default=False, init=False)
+    """The provider has acknowledged its configuration (M9)."""
     _do: list[Do] = attrs.field(factory=list[Do], init=False)
-    _answer: Answer | None = attrs.field(default=None, init=False)
-    """The one that is being said, or whose tools run."""
+    _asking: Asking = attrs.field(factory=Asking, init=False)
+    _open: list[Answer] = attrs.field(factory=list[Answer], init=False)
+    """The answers that were asked for or have begun, and are not over."""
     _answers: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict[str, Answer], init=False)
     """By their own ids."""
+    _begun: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict[str, Answer], init=False)
+    """The same, in the order in which they began: so they are heard."""
     _responses: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict[str, Answer], init=False)
     """By the ids of the provider's responses."""
+    _requests: OrderedDict[str, Request] = attrs.field(factory=OrderedDict[str, Request], init=False)
+    """The request of each answer, by its id."""
     _calls: OrderedDict[str, Answer] = attrs.field(factory=OrderedDict[str, Answer], init=False)
     """By call id."""
-    _active: str = attrs.field(default="", init=False)
-    """The provider's response that is not done."""
-    _requested: Request | None = attrs.field(default=None, init=False)
-    """What was asked for and has not begun."""
-    _waiting: deque[Request] = attrs.field(factory=deque[Request], init=False)
-    _blocked_until: float | None = attrs.field(default=None, init=False)
-    """When a refused request is tried again, if nothing is seen to end before."""
-    _cancel_due: float | None = attrs.field(default=None, init=False)
-    """When a cancelled response counts as done."""
-    _to_delete: list[str] = attrs.field(factory=list[str], init=False)
-    """Items of a cancelled response of which nothing was heard: deleted when it is done."""
-    _utterances: OrderedDict[str, Utterance] = attrs.field(factory=OrderedDict[str, Utterance], init=False)
-    """Committed, and without their final, oldest first."""
-    _is_pressed: bool = attrs.field(default=False, init=False)
-    """Push-to-talk: the user has begun an utterance."""
-    _images: deque[str] = attrs.field(factory=deque[str], init=False)
-    _said: str = attrs.field(default="", init=False)
-    """The user's last words, as long as they may not be remembered anywhere else."""
+    _to_cut: list[Answer] = attrs.field(factory=list[Answer], init=False)
+    """Those that are to be cut at the provider, when nothing is being said there."""
+    _utterances: Utterances = attrs.field(init=False)
+    _microphone: Microphone = attrs.field(init=False)
+    _awaits_answer: bool = attrs.field(default=False, init=False)
+    """The user has spoken, and the provider is going to answer by itself."""
+    _owes_speech: bool = attrs.field(default=False, init=False)
+    """The provider wanted to answer the user by itself, and could not: another response was active."""
+    _cut_speech: bool = attrs.field(default=False, init=False)
+    """What the user said before is not answered, as they went on speaking."""
+    _was_heard: bool = attrs.field(default=False, init=False)
+    """Something of the answer that was cut last."""
+    _held: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=HELD_NOTES), init=False)
+    _contexts: deque[str] = attrs.field(factory=lambda: deque[str](maxlen=KEPT_CONTEXTS), init=False)
+    _images: deque[tuple[str, Image]] = attrs.field(factory=deque[tuple[str, Image]], init=False)
     _apologies: int = attrs.field(default=0, init=False)
+    _reset_seconds: float = attrs.field(default=0.0, init=False)
     _told_transcription: bool = attrs.field(default=False, init=False)
-    is_ready: bool = attrs.field(default=False, init=False)
-    """The provider has acknowledged its configuration (M9)."""
-    is_user_speaking: bool = attrs.field(default=False, init=False)
-    expires_at: int | None = attrs.field(default=None, init=False)
-    """Seconds since 1970, by the provider's clock."""
     _input_ended: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._utterances = Utterances(self.properties.provider)
+        self._microphone = Microphone(self.properties)
 
     # --- what happens
 
     def take(self, item: SessionInput, now: float) -> list[Do]:
         """An input of the session."""
         match item:
-            case InputAudio(data):
-                self._take_audio(data)
+            case InputAudio(pcm):
+                if self.properties.hears:
+                    self._take_audio(pcm, now)
             case UserSpeech(text, provider):
-                self._said = text
-                self._send(events.message_item("user", text))
-                self._ask(Request(self._new_answer(), Transcript(text, provider=provider)), now)
+                echo = Transcript(text, provider=provider)
+                self._ask(Request(self._new_answer(), echo, (frames.user_item(text),), is_said=True), now)
             case AnswerAgain(text):
-                frames = (events.message_item("system", GO_ON),) if self._was_heard() else ()
-                self._ask(Request(self._new_answer(), self._synthetic(text), frames), now)
+                told = (frames.system_item(GO_ON),) if self._was_heard else ()
+                self._ask(Request(self._new_answer(), self._synthetic(text), told), now)
             case Action(name):
-                self._send(events.message_item("user", f"#{name}"))
-                self._ask(Request(self._new_answer(), self._synthetic(f"#{name}")), now)
+                told = (frames.user_item(f"#{name}"),)
+                self._ask(Request(self._new_answer(), self._synthetic(f"#{name}"), told), now)
             case Interrupted():
                 self._interrupt(item, now)
             case ToolSettled():
@@ -172,233 +195,270 @@ class Conversation:
     def instruct(self, instruction: RealtimeInstruction, now: float) -> list[Do]:
         """Context goes in silently; anything else is asked for when its turn comes."""
         if instruction.type.is_contextual:
-            self._send(events.message_item("system", instruction.text))
+            self._contexts.append(instruction.text)
+            self._send(frames.system_item(instruction.text))
         else:
-            answer = self._new_answer()
-            answer.ends_session = instruction.ends_session
-            self._ask(Request(answer, frames=(events.message_item("system", _as_told(instruction)),)), now)
+            answer = self._new_answer(ends_session=instruction.ends_session)
+            self._ask(Request(answer, frames=(frames.system_item(_as_told(instruction)),)), now)
         return self._done()
 
     def receive(self, event: Event, now: float) -> list[Do]:
         """An event of the provider."""
-        match event.type:
-            case events.AUDIO_DELTA:
+        match event:
+            case AudioDelta():
                 self._hear(event)
-            case "response.output_audio_transcript.delta" | "response.output_text.delta":
-                self._read(event.response_id, event.delta)
-            case "response.created":
-                self._begin(event.response, now)
-            case "response.output_item.added":
-                self._add_item(event.response_id, event.item)
-            case "response.output_item.done":
-                self._end_item(event.response_id, event.item)
-            case "response.function_call_arguments.done":
-                self._call(event.response_id, event.call_id, event.name, event.arguments)
-            case "response.done":
-                self._end_response(event.response, now)
-            case "input_audio_buffer.speech_started":
-                self._start_utterance()
-            case "input_audio_buffer.speech_stopped":
-                self.is_user_speaking = False
-                self._emit(EmotionalState(SpeakingState.USER_NOT_SPEAKING))
-            case "input_audio_buffer.committed":
-                self._utterances.setdefault(event.item_id, Utterance(event.item_id))
-            case "conversation.item.input_audio_transcription.delta":
-                self._take_words(event.item_id, event.delta or "")
-            case "conversation.item.input_audio_transcription.completed":
-                self._take_final(event.item_id, event.transcript, now)
-            case "conversation.item.input_audio_transcription.failed":
+            case TextDelta():
+                self._read(event)
+            case ResponseCreated(response):
+                self._begin(response, now)
+            case ItemAdded(response_id, item):
+                self._add_item(response_id, item)
+            case ItemDone(response_id, item):
+                self._end_item(response_id, item)
+            case ResponseDone(response):
+                self._end_response(response, now)
+            case SpeechStarted(item_id):
+                self._begin_to_speak(item_id, now)
+            case SpeechStopped():
+                self._stop_speaking()
+            case Committed(item_id):
+                self._take_utterance(item_id, now)
+            case WordsDelta(item_id, text):
+                partial = self._utterances.add_words(item_id, text)
+                if partial is not None:
+                    self._emit(partial)
+            case WordsCompleted(item_id, text):
+                self._utterances.finish(item_id, text)
+                self._release(now)
+            case WordsFailed():
                 self._fail_transcription(event, now)
-            case "session.created":
-                self.expires_at = event.session.expires_at if hasattr(event.session, "expires_at") else None
-            case "session.updated":
-                self.is_ready = True
-            case "error":
-                self._take_error(event.error, now)
+            case RateLimits(reset_seconds):
+                self._reset_seconds = reset_seconds
+            case Fault():
+                self._take_fault(event, now)
             case _:
-                pass  # acknowledgements, parts and summaries of what was said already
+                pass  # what the session is told
         return self._done()
 
     def tick(self, now: float) -> list[Do]:
         """The deadline has come."""
-        if self._cancel_due is not None and now >= self._cancel_due:
-            logger.warning("a cancelled response was not ended in %g s; it is left behind", CANCEL_SECONDS)
-            self._cancel_due, self._active = None, ""
-        if self._blocked_until is not None and now >= self._blocked_until:
-            self._blocked_until = None
-        oldest = next(iter(self._utterances.values()), None)
-        if oldest is not None and oldest.waits_since is not None and now >= oldest.waits_since + TRANSCRIPT_SECONDS:
-            logger.warning("the words of an utterance did not come in %g s", TRANSCRIPT_SECONDS)
-            oldest.final = oldest.text
-            self._release_finals(now)
+        overdue = self._asking.tick(now)
+        if overdue:
+            self._cancel(overdue)
+        self._cut_history()
+        self._utterances.tick(now)
+        self._release(now)
+        silence = self._microphone.tick(now)
+        if silence:
+            self._send(frames.audio_append(silence))
         self._ask_next(now)
         return self._done()
 
     def input_ended(self, now: float) -> list[Do]:
         """No input will follow, so no tool result either: an answer that waits for one ends."""
         self._input_ended = True
-        if self._answer is not None and not self._active and self._requested is None:
-            self._finish(self._answer, ResponseStatus.COMPLETED)
-            self._ask_next(now)
+        self._advance(now)
         return self._done()
 
-    def lost(self, now: float) -> list[Do]:
-        """The connection is gone: what was being said has failed, and nothing of the provider's conversation is left."""
-        requested, answer = self._requested, self._answer
-        self._active, self._requested, self._cancel_due, self._blocked_until = "", None, None, None
-        if requested is not None and not requested.answer.is_over and requested.answer is not answer:
-            self._finish(requested.answer, ResponseStatus.FAILED)
-        if answer is not None:
-            self._finish(answer, ResponseStatus.FAILED)
-        self._flush_utterances(now)
+    def lost(self, now: float, *, is_told: bool) -> list[Do]:
+        """The connection is gone, and with it the provider's conversation. What was being said has failed, and the user is asked to
+        say again what was not understood; what had not begun is asked for again. `is_told`: the client hears of it."""
+        is_hurt = self._lose_answers(now) or self._microphone.is_speaking or self._awaits_answer
+        self.is_connected = False
+        self._stop_speaking()
+        self._microphone.lost()
+        self._utterances.settle(all_of_them=True)
+        self._release(now)
         self._responses.clear()
-        self._calls.clear()
-        self._to_delete.clear()
-        self._images.clear()
-        self.is_ready = self.is_user_speaking = False
-        self.expires_at = None
+        self._to_cut.clear()
+        self._owes_speech = self._awaits_answer = False
+        for answer in self._answers.values():
+            answer.items.clear()
+            for call in answer.calls.values():
+                call.is_told = True
+        if is_told:
+            self._emit_error(Wording.LOST)
+        if is_hurt:
+            self._apologize(None)
         return self._done()
 
-    def resume(self, messages: Sequence[Message], now: float) -> list[Do]:
-        """A new connection is ready: it is told the end of the conversation so far, and what waits is asked for."""
-        spoken = [message for message in messages if message.role is not Role.INSTRUCTION][-RESUMED_MESSAGES:]
-        for message in spoken:
-            self._send(events.message_item("user" if message.role is Role.USER else "assistant", message.text))
-        if self._said and self._said not in (message.text for message in spoken):
-            self._send(events.message_item("user", self._said))
+    def connected(self, messages: Sequence[Message], now: float) -> list[Do]:
+        """A connection is ready. It is told the end of the conversation so far and what was held, and asked for what waits."""
+        self.is_connected = True
+        for frame in history.retold(messages):
+            self._send(frame)
+        for context in self._contexts:
+            self._send(frames.system_item(context))
+        for item_id, image in self._images:
+            self._send(frames.image_item(image, item_id))
+        while self._held:
+            self._send(self._held.popleft())
+        for frame in self._microphone.connected(now):
+            self._send(frame)
         self._ask_next(now)
         return self._done()
 
-    @property
-    def deadline(self) -> float | None:
+    def deadline(self, now: float) -> float | None:
         """When `tick` has to be called if nothing happens before."""
-        oldest = next(iter(self._utterances.values()), None)
-        since = oldest.waits_since if oldest is not None else None
-        words = None if since is None else since + TRANSCRIPT_SECONDS
-        return min((each for each in (self._cancel_due, self._blocked_until, words) if each is not None), default=None)
+        times = [self._utterances.deadline]
+        if self.is_connected:
+            times += [self._asking.deadline(now), self._microphone.deadline]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def is_pressed(self) -> bool:
+        """Push-to-talk: an utterance is under way."""
+        return self._microphone.is_push_to_talk and self._microphone.is_speaking
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody is speaking and nothing is owed."""
-        return not (self._answer or self._active or self._requested or self._waiting or self.is_user_speaking)
+        """Nobody is speaking, and nothing is owed or waited for."""
+        return not self._owes and self._utterances.is_empty
 
     @property
     def is_done(self) -> bool:
         """The input has ended and every answer owed was given."""
-        return self._input_ended and self.is_quiet
+        return self._input_ended and not self._owes
+
+    @property
+    def _owes(self) -> bool:
+        return bool(self._open or self._microphone.is_speaking or self._awaits_answer) or not self._asking.is_idle
 
     # --- the user
 
-    def _take_audio(self, pcm: bytes) -> None:
-        if not self.properties.hears:
-            return
-        if self.properties.detection.type == "none" and not self._is_pressed:
-            self._is_pressed = True  # nobody else will say that the user speaks
-            self._start_utterance()
-        self._send(events.audio_append(pcm))
+    def _take_audio(self, pcm: bytes, now: float) -> None:
+        if self._microphone.presses(pcm):  # nobody else will say that the user speaks
+            self._begin_to_speak(None, now)
+        if self.is_connected:
+            self._microphone.sent(now)
+            self._send(frames.audio_append(pcm))
+        else:
+            self._microphone.hold(pcm)
 
-    def _start_utterance(self) -> None:
-        self.is_user_speaking = True
+    def _begin_to_speak(self, item_id: str | None, now: float) -> None:
+        """A barge-in, at once; how much was heard of what it cuts is told by the engine, if it had begun."""
+        self._microphone.begin(now)
+        self._awaits_answer = False
         self._emit(EmotionalState(SpeakingState.USER_SPEAKING))
         self._emit(Transcript(".", is_interim=True, provider=self.properties.provider))
+        self._utterances.begin(item_id)
+        cut = self._cut_off(now, by_provider=not self._microphone.is_push_to_talk)
+        unshown = [answer for answer in cut if not answer.is_shown]
+        requests = [self._requests.get(answer.id) for answer in unshown]
+        self._cut_speech = any(request is not None and request.answers_speech for request in requests)
+        for answer in unshown:
+            self._leave_of(answer, 0.0, "")
+        self._cut_history()
+        self._release(now)
+
+    def _stop_speaking(self) -> None:
+        if self._microphone.is_speaking:
+            self._microphone.end()
+            self._emit(EmotionalState(SpeakingState.USER_NOT_SPEAKING))
 
     def _commit(self, now: float) -> None:
-        if not self.properties.hears:
+        """The client says that the utterance is complete. Where the provider finds the end, it is only told to look no further."""
+        if not self.properties.hears or not self._microphone.is_speaking:
             return
-        self._send(events.audio_commit())
-        if self.properties.detection.type == "none":
-            if self._is_pressed:
-                self._is_pressed = self.is_user_speaking = False
-                self._emit(EmotionalState(SpeakingState.USER_NOT_SPEAKING))
+        if not self._microphone.is_push_to_talk:
+            self._send(frames.audio_commit())
+            return
+        is_enough = self._microphone.is_enough
+        self._stop_speaking()
+        if not is_enough:
+            self._send(frames.audio_clear())
+            self._microphone.drop()
+            self._utterances.take_back()
+            if self._cut_speech:
                 self._ask(Request(self._new_answer(), answers_speech=True), now)
+            return
+        if self.is_connected:
+            self._send(frames.audio_commit())
         else:
-            self._ask(Request(self._new_answer(), answers_speech=True, only_if_idle=True), now)
+            self._microphone.hold_commit()
+        self._ask(Request(self._new_answer(), answers_speech=True), now)
 
-    def _take_words(self, item_id: str, delta: str) -> None:
-        utterance = self._utterances.setdefault(item_id, Utterance(item_id))
-        utterance.text += delta
-        if utterance is next(iter(self._utterances.values())) and utterance.text.strip():
-            self._emit(Partial(utterance.text))
+    def _take_utterance(self, item_id: str, now: float) -> None:
+        if not self._utterances.commit(item_id) or self._microphone.is_push_to_talk:
+            return
+        if self._microphone.is_speaking:  # by the client's commit: the provider answers only what it ends by itself
+            self._stop_speaking()
+            self._ask(Request(self._new_answer(), answers_speech=True), now)
+        else:
+            self._awaits_answer = True
 
-    def _take_final(self, item_id: str, transcript: str, now: float) -> None:
-        utterance = self._utterances.setdefault(item_id, Utterance(item_id))
-        utterance.final = transcript.strip()
-        self._release_finals(now)
-
-    def _fail_transcription(self, event: Event, now: float) -> None:
-        code = event.error.code if event.error is not None else None
-        logger.warning("an utterance could not be transcribed: %s", code or "no reason given")
-        if code == "DeploymentNotFound" and not self._told_transcription:
+    def _fail_transcription(self, event: WordsFailed, now: float) -> None:
+        logger.warning("an utterance could not be transcribed: %s", event.code or "no reason given")
+        if event.code == "DeploymentNotFound" and not self._told_transcription:
             self._told_transcription = True
-            self._emit(RealtimeError(ErrorCode.RECOGNITION_FAILED, text_for(ErrorCode.RECOGNITION_FAILED, self.locale)))
-        self._take_final(event.item_id, "", now)
+            self._emit_error(Wording.NO_TRANSCRIPTION, ErrorCode.RECOGNITION_FAILED)
+        self._utterances.finish(event.item_id, "")
+        self._release(now)
 
-    def _release_finals(self, now: float) -> None:
-        """Those whose turn has come, oldest first."""
-        while self._utterances:
-            oldest = next(iter(self._utterances.values()))
-            if oldest.final is None:
-                if oldest.waits_since is None and any(each.final is not None for each in self._utterances.values()):
-                    oldest.waits_since = now
-                return
-            del self._utterances[oldest.item_id]
-            answer_id = oldest.answer_id
-            self._emit(Transcript(oldest.final, provider=self.properties.provider, response_id=answer_id))
-
-    def _flush_utterances(self, now: float) -> None:
-        """What was understood of the user so far is all there will be."""
-        for utterance in self._utterances.values():
-            if utterance.final is None:
-                utterance.final = utterance.text.strip()
-        self._release_finals(now)
+    def _release(self, now: float) -> None:
+        for said in self._utterances.release(now):
+            if said.transcript is not None:
+                self._emit(said.transcript)
+            if said.answer is not None and said.answer.held_end is not None:
+                self._emit_end(said.answer, said.answer.held_end)
+                said.answer.held_end = None
 
     def _show(self, image: Image) -> None:
-        item_id = self.new_id("image")[:32]
-        self._images.append(item_id)
-        self._send(events.image_item(image, item_id))
+        self._images.append((self.new_id("image")[: frames.MAX_ID], image))
+        self._send(frames.image_item(image, self._images[-1][0]))
         if len(self._images) > KEPT_IMAGES:
-            self._send(events.item_delete(self._images.popleft()))
+            self._send(frames.item_delete(self._images.popleft()[0]))
 
     # --- asking
 
-    def _new_answer(self) -> Answer:
-        answer = Answer(self.new_id("response"))
+    def _new_answer(self, *, ends_session: bool = False) -> Answer:
+        answer = Answer(self.new_id("response"), ends_session)
         remember(self._answers, answer.id, answer)
         return answer
 
     def _synthetic(self, text: str) -> Transcript:
         return Transcript(text, is_synthetic=True, provider=self.properties.provider)
 
-    def _was_heard(self) -> bool:
-        """Whether the last thing in the provider's conversation was said by the agent."""
-        last = next(reversed(self._answers.values()), None)
-        return last is not None and last.has_spoken
-
     def _ask(self, request: Request, now: float) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            logger.warning("%d requests wait for an answer; one more was left out", MAX_WAITING)
-            return
-        self._waiting.append(request)
+        is_next = not self._open and self._asking.is_empty
+        if self._asking.put(request):
+            remember(self._requests, request.answer.id, request)
+            if is_next:
+                self._echo(request)  # nothing more is said before it, though something may be ending
+        else:
+            logger.warning("too many requests wait for an answer; one more was left out")
+            text = text_for(Wording.TOO_MUCH, self.locale)
+            self._emit(RealtimeError(ErrorCode.TOO_BUSY, text, whose=Whose.CLIENT))
+            if request.is_said:
+                self._say_unanswered(request)
         self._ask_next(now)
+
+    def _put_first(self, request: Request) -> None:
+        remember(self._requests, request.answer.id, request)
+        self._asking.put_first(request)
+
+    def _echo(self, request: Request) -> None:
+        """The answer opens: with the input's echo, if it answers one."""
+        if request.answer not in self._open:
+            self._open.append(request.answer)
+        if request.echo is not None and not request.is_echoed:
+            request.is_echoed = True
+            self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
 
     def _ask_next(self, now: float) -> None:
         """Ask for the next answer, if nothing is being said, asked for or worked at."""
-        if not self._waiting or self._active or self._requested is not None or self._blocked_until is not None:
+        request = self._asking.next(self._open, now) if self.is_connected else None
+        if request is None:
             return
-        if self._answer is not None and not self._waiting[0].is_continuation:
-            return
-        request = self._waiting.popleft()
         self._close_calls()
-        for frame in request.frames:
-            self._send(frame)
-        if request.echo is not None:
-            self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
-        request = attrs.evolve(request, event_id=self.new_id("event")[:32], echo=None, frames=())
-        self._requested = request
-        request.answer.rounds += 1
-        request.answer.has_news = False
-        self._answer = request.answer
-        self._send(events.response_create(request.event_id, request.answer.id))
+        if not request.is_told:
+            request.is_told = True
+            for frame in request.frames:
+                self._send(frame)
+        self._echo(request)
+        self._was_heard = False
+        request.event_id = self.new_id("event")[: frames.MAX_ID]
+        self._send(frames.response_create(request.event_id, request.answer.id))
 
     def _close_calls(self) -> None:
         """The service answers nothing while a call of an earlier response is open: one that still runs gets a word about that."""
@@ -406,262 +466,313 @@ class Conversation:
             call = answer.calls[call_id]
             if not call.is_told:
                 call.is_told = True
-                self._send(events.call_output_item(call_id, STILL_RUNNING))
+                self._send(frames.call_output_item(call_id, INTERRUPTED if call.is_settled else STILL_RUNNING))
 
     # --- the provider's responses
 
-    def _begin(self, response: Event, now: float) -> None:
-        self._active = response.id
-        asked, named = self._requested, (response.metadata or {}).get("answer", "")
-        if asked is not None and named == asked.answer.id:
-            self._requested, self._blocked_until = None, None
-            answer = asked.answer
-            answers_speech = asked.answers_speech
-        else:  # begun by the provider; what was asked for is refused in a moment, and asked for again later
-            answer, answers_speech = self._new_answer(), True
+    def _begin(self, response: Response, now: float) -> None:
+        request = self._asking.begun(response.id, response.answer_id)
+        answer = request.answer if request is not None else self._answers.get(response.answer_id)
+        is_unasked = answer is None
+        if answer is None:
+            answer = self._new_answer()
+            answer.is_over = self._microphone.is_speaking  # cut before it began
         remember(self._responses, response.id, answer)
+        if is_unasked or (request is not None and request.answers_speech):
+            self._utterances.answer_by(answer)
+            self._owes_speech = self._awaits_answer = False
         if answer.is_over:
-            self._cancel(now)  # it was interrupted before it began
+            answer.heard = answer.heard or (0.0, "")
+            self._asking.cut_at_once(now)
+            self._cancel(response.id)
             return
-        self._answer = answer
-        utterance = next(reversed(self._utterances.values()), None)
-        if answers_speech and utterance is not None and not utterance.answer_id:
-            utterance.answer_id = answer.id
+        if answer not in self._open:
+            self._open.append(answer)
+        answer.is_pending = True
+        answer.has_spoken = answer.has_called = False
+        remember(self._begun, answer.id, answer)
+
+    def _cancel(self, response_id: str) -> None:
+        self._asking.was_cancelled = True
+        self._send(frames.response_cancel(response_id))
 
     def _of(self, response_id: str) -> Answer | None:
         """The answer a response belongs to, unless nothing of it may follow."""
         answer = self._responses.get(response_id)
         return None if answer is None or answer.is_over else answer
 
-    def _read(self, response_id: str, text: str) -> None:
-        answer = self._of(response_id)
-        if answer is not None and text:
-            answer.has_spoken = True
-            self._emit(Token(text, answer.id))
+    def _read(self, delta: TextDelta) -> None:
+        answer = self._of(delta.response_id)
+        if answer is not None and delta.text:
+            answer.is_shown = answer.has_spoken = True
+            answer.item(delta.item_id).text += delta.text
+            self._emit(Token(delta.text, answer.id))
 
     def _hear(self, delta: AudioDelta) -> None:
         answer = self._of(delta.response_id)
+        if answer is None or not delta.pcm:
+            return
+        answer.is_shown = answer.has_spoken = True
+        rate = self.properties.sample_rate
+        answer.item(delta.item_id).received_ms += len(delta.pcm) / SAMPLE_BYTES * 1000 / rate
+        self._emit(SpeechItem(delta.pcm, rate, answer.id, provider=self.properties.provider))
+
+    def _add_item(self, response_id: str, item: Item) -> None:
+        answer = self._responses.get(response_id)
+        if answer is not None and item.type == "message":
+            answer.item(item.id)
+
+    def _end_item(self, response_id: str, item: Item) -> None:
+        answer = self._responses.get(response_id)
         if answer is None:
             return
-        answer.has_spoken = True
-        if not answer.items or answer.items[-1].item_id != delta.item_id:
-            self._item(answer, delta.item_id)
-        item = next(item for item in answer.items if item.item_id == delta.item_id)
-        item.received_ms += len(delta.delta) / SAMPLE_BYTES * 1000 / self.properties.sample_rate
-        speech = SpeechItem(delta.delta, self.properties.sample_rate, answer.id, provider=self.properties.provider)
-        self._emit(speech)
+        if item.type == "message":
+            answer.item(item.id).is_open = False
+        elif item.type == "function_call" and item.status != "incomplete" and item.call_id:
+            self._call(answer, item)
 
-    def _item(self, answer: Answer, item_id: str) -> None:
-        if all(item.item_id != item_id for item in answer.items):
-            answer.items.append(SpokenItem(item_id))
-
-    def _add_item(self, response_id: str, item: Event) -> None:
-        answer = self._responses.get(response_id)
-        if answer is not None and item.type == "message" and item.id:
-            self._item(answer, item.id)
-
-    def _end_item(self, response_id: str, item: Event) -> None:
-        if item.type == "function_call" and item.status != "incomplete" and item.call_id:
-            self._call(response_id, item.call_id, item.name, item.arguments)
-
-    def _call(self, response_id: str, call_id: str, name: str | None, arguments: str) -> None:
-        """A call whose arguments are complete; it is told of twice, and started once."""
-        answer = self._responses.get(response_id)
-        if answer is None or call_id in self._calls:
+    def _call(self, answer: Answer, item: Item) -> None:
+        """A call that is complete. What was cut in its arguments is none."""
+        if item.call_id in self._calls:
             return
-        call = Call(call_id, name or "")
-        answer.calls[call_id] = call
-        answer.has_news = True
-        remember(self._calls, call_id, answer)
+        call = Call(item.call_id, item.name)
+        answer.calls[item.call_id] = call
+        remember(self._calls, item.call_id, answer)
         if answer.is_over:
             call.is_settled = True  # nobody will run it; it gets its output before the next request
             return
-        self._do.append(StartCall(ToolCall(call_id, call.name, arguments, answer.id)))
+        answer.is_shown = answer.has_called = True
+        self._do.append(StartCall(ToolCall(item.call_id, item.name, item.arguments, answer.id)))
 
-    def _end_response(self, response: Event, now: float) -> None:
-        self._count(response.usage)
-        if response.id == self._active:
-            self._active, self._cancel_due = "", None
-            self._blocked_until = None
-            for item_id in self._to_delete:
-                self._send(events.item_delete(item_id))
-            self._to_delete.clear()
-        answer = self._of(response.id)
-        if answer is not None:
+    def _end_response(self, response: Response, now: float) -> None:
+        self._count(response.used)
+        self._asking.done(response.id)
+        answer = self._responses.get(response.id)
+        if answer is None:
+            pass
+        elif not answer.is_over:
+            answer.is_pending = False
             self._after(answer, response, now)
-        self._ask_next(now)
+        elif answer.heard is not None:
+            self._to_cut.append(answer)  # it may have grown since
+        self._cut_history()
+        if self._owes_speech and not self._asking.active:
+            self._owes_speech = False
+            self._ask(Request(self._new_answer(), answers_speech=True), now)
+        self._advance(now)
 
-    def _after(self, answer: Answer, response: Event, now: float) -> None:
+    def _after(self, answer: Answer, response: Response, now: float) -> None:
         match response.status:
             case "cancelled":
-                self._finish(answer, ResponseStatus.CANCELLED)
+                self._finish(answer, ResponseStatus.CANCELLED, now)
             case "incomplete":
-                self._finish(answer, ResponseStatus.INCOMPLETE)
+                self._finish(answer, ResponseStatus.INCOMPLETE, now)
             case "failed":
-                self._finish(answer, ResponseStatus.FAILED)
-                details = response.status_details
-                error = details.error if details is not None else None
-                self._recover(getattr(error, "code", None), answer, now)
+                logger.warning("a response failed: %s", response.error_code or "no reason given")
+                self._recover(response.error_code, answer, now)
+            case _ if not answer.is_apology:
+                self._apologies = 0
             case _:
-                if not answer.is_apology:
-                    self._apologies = 0
-                if not answer.has_open_calls or self._input_ended:  # else its tools run
-                    self._go_on(answer)
+                pass
 
-    def _go_on(self, answer: Answer) -> None:
-        """The response is done and no call of it runs: the answer is complete, or goes on with what the tools gave."""
-        if not answer.has_news or self._input_ended or (answer.ends_session and answer.has_spoken):
-            self._finish(answer, ResponseStatus.COMPLETED)
+    def _advance(self, now: float) -> None:
+        """Go on where a response is done and none of its calls runs."""
+        for answer in list(self._open):
+            if not answer.is_pending and (not answer.has_open_calls or self._input_ended):
+                self._go_on(answer, now)
+        self._ask_next(now)
+
+    def _go_on(self, answer: Answer, now: float) -> None:
+        """The answer is complete, or the model is asked again with what the tools gave."""
+        is_goodbye_said = answer.ends_session and (answer.has_spoken or answer.was_asked_to_part)
+        if answer.was_stopped:
+            self._finish(answer, ResponseStatus.CANCELLED, now)
+        elif not answer.has_called or self._input_ended or is_goodbye_said:
+            self._finish(answer, ResponseStatus.COMPLETED, now)
         elif answer.rounds >= MAX_ROUNDS:
-            message = "The model called tools without end; its answer was ended."
-            self._emit(RealtimeError(ErrorCode.PROVIDER_UNAVAILABLE, message))
-            self._finish(answer, ResponseStatus.INCOMPLETE)
+            logger.warning("the model called tools in %d responses for one answer; it is not asked again", MAX_ROUNDS)
+            self._emit_error(Wording.ENDLESS_TOOLS)
+            self._finish(answer, ResponseStatus.INCOMPLETE, now)
         else:
-            self._waiting.appendleft(Request(answer, is_continuation=True))
+            answer.rounds += 1
+            answer.is_pending = True
+            answer.was_asked_to_part = answer.ends_session
+            self._put_first(Request(answer, is_continuation=True))
 
-    def _finish(self, answer: Answer, status: ResponseStatus) -> None:
-        if answer.is_over:
-            return
+    def _finish(self, answer: Answer, status: ResponseStatus, now: float) -> None:
+        """End an answer. A silent one ends behind the words that it answers: before them nobody knows of it."""
         answer.is_over = True
-        if answer.ends_session and status is not ResponseStatus.CANCELLED:
+        self._open.remove(answer)
+        self._asking.forget(answer)
+        if not answer.is_shown and self._utterances.waits_for(answer):
+            answer.held_end = status
+        else:
+            self._emit_end(answer, status)
+        self._release(now)
+
+    def _emit_end(self, answer: Answer, status: ResponseStatus) -> None:
+        is_said = status is ResponseStatus.COMPLETED or (status is ResponseStatus.INCOMPLETE and answer.has_spoken)
+        if answer.ends_session and is_said:
             self._emit(RealtimeCommand("sessionShouldEnd", response_id=answer.id))
         self._emit(ResponseEnd(answer.id, status))
-        if self._answer is answer:
-            self._answer = None
 
-    def _count(self, usage: Event) -> None:
-        """Per response, cancelled and failed ones too; cached tokens are part of the input (case C46)."""
-        if usage is None:
-            return
-        self.usage.input += usage.input_tokens or 0
-        self.usage.output += usage.output_tokens or 0
-        details = usage.input_token_details
-        self.usage.cached += (details.cached_tokens or 0) if details is not None else 0
+    def _count(self, used: Used | None) -> None:
+        """Per response, cancelled and failed ones too (case C46)."""
+        if used is not None:
+            self.usage.input += used.input
+            self.usage.output += used.output
+            self.usage.cached += used.cached
 
     # --- tools
 
     def _settle(self, settled: ToolSettled, now: float) -> None:
         answer = self._calls.get(settled.call_id)
-        call = answer.calls.get(settled.call_id) if answer is not None else None
+        call = answer.calls[settled.call_id] if answer is not None else None
         if answer is None or call is None or call.is_settled:
             return
         call.is_settled = True
         if call.is_told:
-            note = f"The tool {settled.name} has finished. Its result: {settled.output}"
-            self._send(events.message_item("system", note))
-            return
-        call.is_told = True
-        self._send(events.call_output_item(settled.call_id, settled.output))
-        answer.ends_session = answer.ends_session or (settled.ends_session and not settled.is_error)
-        if answer.is_over or answer.has_open_calls or self._active or self._requested is not None:
-            return
-        if settled.interrupted:
-            self._finish(answer, ResponseStatus.CANCELLED)
+            if not settled.interrupted:
+                self._tell(frames.system_item(f"The tool {settled.name} has finished. Its result: {settled.output}"))
         else:
-            self._go_on(answer)
-        self._ask_next(now)
+            call.is_told = True
+            self._send(frames.call_output_item(settled.call_id, settled.output))
+        answer.was_stopped = answer.was_stopped or settled.interrupted
+        answer.ends_session = answer.ends_session or (settled.ends_session and not settled.is_error)
+        self._advance(now)
 
     # --- interruptions
 
     def _interrupt(self, interruption: Interrupted, now: float) -> None:
-        self._waiting.clear()
-        answer, requested = self._answer, self._requested
-        for cut in {id(each): each for each in (answer, requested.answer if requested else None) if each}.values():
-            cut.is_over = True
-            if cut.id != interruption.response_id:
-                self._unsay(cut)
-        self._answer = None
-        if self._active:
-            self._cancel(now)
-        if interruption.response_id is not None and interruption.response_id in self._answers:
-            self._truncate(self._answers[interruption.response_id], interruption.heard_ms)
+        """The engine says what was heard of what was playing. Nothing was heard of what came after it."""
+        cut = self._cut_off(now)
+        named = self._answers.get(interruption.response_id or "")
+        if named is not None:
+            begun = list(self._begun.values())
+            cut = [*begun[begun.index(named) + 1 :], *cut] if named in begun else cut
+            self._leave_of(named, interruption.heard_ms, interruption.heard_text)
+            self._was_heard = bool(interruption.heard_ms or (self.text_only and interruption.heard_text))
+        for answer in dict.fromkeys(cut):
+            if answer is not named:
+                self._leave_of(answer, 0.0, "")
+        self._cut_history()
 
-    def _cancel(self, now: float) -> None:
-        if self._cancel_due is None:
-            self._cancel_due = now + CANCEL_SECONDS
-            self._send(events.response_cancel(self._active))
+    def _cut_off(self, now: float, *, by_provider: bool = False) -> list[Answer]:
+        """Nothing of what is being said or waits may follow. Returns the answers that were open."""
+        was_ending = self._asking.is_ending
+        for request in self._asking.cut(now):
+            if request.is_said:
+                self._say_unanswered(request)
+        cut, self._open = self._open, []
+        for answer in cut:
+            answer.cut()
+        if any(answer.ends_session for answer in cut):
+            self._tell(frames.system_item(NOT_ENDED))
+        if self._asking.active and not by_provider and not was_ending:
+            self._cancel(self._asking.active)
+        return cut
 
-    def _truncate(self, answer: Answer, heard_ms: float) -> None:
-        """Cut the provider's own history to what was heard of an answer; later items of it were not heard at all."""
-        left = float(heard_ms)
-        for item in answer.items:
-            if not item.received_ms:
-                continue
-            if left <= 0:
-                self._delete(item)
-            elif left < item.received_ms:
-                self._send(events.item_truncate(item.item_id, int(left)))
-                item.received_ms = left
-            left -= item.received_ms
+    def _say_unanswered(self, request: Request) -> None:
+        """What the user said is known to both sides, though it will not be answered."""
+        if not request.is_told:
+            self._tell(*request.frames)
+        if request.echo is not None and not request.is_echoed:
+            self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
 
-    def _unsay(self, answer: Answer) -> None:
-        """Nothing of it was heard."""
-        for item in answer.items:
-            self._delete(item)
+    def _leave_of(self, answer: Answer, heard_ms: float, heard_text: str) -> None:
+        """Of an answer that was cut no more than this was heard."""
+        answer.heard = heard_ms, heard_text
+        self._to_cut.append(answer)
 
-    def _delete(self, item: SpokenItem) -> None:
-        item.received_ms = 0.0
-        if self._active:
-            self._to_delete.append(item.item_id)
-        else:
-            self._send(events.item_delete(item.item_id))
+    def _cut_history(self) -> None:
+        """Cut the provider's history, when nothing is being said there: what was cut may still grow before."""
+        if self._asking.active or self._asking.asked:
+            return
+        for answer in self._to_cut:
+            for frame in history.cut(answer, text_only=self.text_only):
+                self._send(frame)
+        self._to_cut.clear()
 
     # --- errors
 
-    def _take_error(self, error: Event, now: float) -> None:
-        requested = self._requested
-        is_ours = requested is not None and error.event_id is not None and error.event_id == requested.event_id
-        match weigh(error.code, error.type, error.message):
+    def _take_fault(self, fault: Fault, now: float) -> None:
+        asked = self._asking.asked
+        is_ours = asked is not None and fault.event_id == asked.event_id
+        match weigh(fault):
             case Weight.FATAL:
-                self._fail(error.code)
+                self._fail(fault.code)
             case Weight.BENIGN:
-                logger.info("the provider refused something that does not matter: %s", error.code or error.type)
-                if requested is not None and error.code == "conversation_already_has_active_response":
-                    self._ask_later(requested, now)
+                logger.info("the provider refused something that does not matter: %s", fault.code or fault.type)
+            case Weight.TOO_EARLY:
+                logger.info("a request came too early: %s", fault.code or fault.type)
+                if is_ours or not (fault.event_id or self._hears_by_itself):
+                    refused = self._asking.refused(now)
+                    if refused is not None:
+                        self._recover(fault.code, refused.answer, now)
+                elif self._awaits_answer:  # the provider's own
+                    self._awaits_answer, self._owes_speech = False, True
             case Weight.RECOVERABLE:
-                logger.warning("the provider reported an error: %s", error.code or error.type)
-                if not self.is_ready:
-                    self._fail(error.code)
-                    return
-                answer = requested.answer if requested is not None and is_ours else None
-                if answer is not None:
-                    self._requested = None
-                    self._finish(answer, ResponseStatus.FAILED)
-                self._recover(error.code, answer, now)
+                logger.warning("the provider reported an error: %s %s", fault.code or fault.type, fault.param)
+                request = self._asking.failed() if is_ours else None
+                answer = request.answer if request is not None else None
+                if answer is None or not answer.is_over:
+                    self._recover(fault.code, answer, now)
         self._ask_next(now)
 
-    def _ask_later(self, request: Request, now: float) -> None:
-        """Another response is active, which the provider has begun by itself: ours comes after it."""
-        self._requested = None
-        if self._answer is request.answer:
-            self._answer = None
-        request.answer.rounds -= 1
-        if request.answer.is_over or request.only_if_idle:
-            return
-        self._waiting.appendleft(request)
-        if not self._active:
-            self._blocked_until = now + RETRY_SECONDS
+    @property
+    def _hears_by_itself(self) -> bool:
+        """The provider answers without being asked."""
+        return self.properties.hears and not self._microphone.is_push_to_talk
 
-    def _recover(self, code: str | None, answer: Answer | None, now: float) -> None:
+    def _recover(self, code: str, answer: Answer | None, now: float) -> None:
         """Tell the client, and have the model apologize: once, and not again and again when that fails too (P2, case C31)."""
         if code in FATAL:
             self._fail(code)
             return
-        self._flush_utterances(now)
-        self._emit(RealtimeError(ErrorCode.PROVIDER_UNAVAILABLE, text_for(ErrorCode.PROVIDER_UNAVAILABLE, self.locale)))
-        self.apologize(now)
+        self._utterances.settle(all_of_them=False)
+        self._release(now)
+        self._emit_error(Wording.FAULT)
+        if code in RATE_LIMITED:
+            shortest, longest = RATE_LIMIT_SECONDS
+            self._asking.not_before = now + min(max(shortest * 2**self._apologies, self._reset_seconds), longest)
+        if answer is not None and (answer.is_shown or self._apologies >= MAX_APOLOGIES):
+            self._finish(answer, ResponseStatus.FAILED, now)
+            answer = None
+        self._apologize(answer)
 
-    def apologize(self, now: float) -> None:
+    def _apologize(self, answer: Answer | None) -> None:
+        """As `answer`, if that has said nothing, else as an answer of its own."""
         if self._apologies >= MAX_APOLOGIES:
             logger.warning("the model is not made to apologize again; the user is waited for")
             return
         self._apologies += 1
-        apology = self._new_answer()
-        apology.is_apology = True
-        self._ask(Request(apology, frames=(events.message_item("system", f"{INSTRUCTION_HEADER} {APOLOGIZE}"),)), now)
+        frame = frames.system_item(f"{INSTRUCTION_HEADER} {APOLOGIZE}")
+        answer = answer or self._new_answer()
+        answer.is_apology = answer.is_pending = True
+        answer.ends_session = False
+        self._put_first(Request(answer, frames=(frame,), is_continuation=True))
 
-    def _fail(self, code: str | None) -> None:
-        known = FATAL.get(code or "", ErrorCode.PROVIDER_UNAVAILABLE)
+    def _lose_answers(self, now: float) -> bool:
+        """Fail what was being said, and ask again for what had not begun. Whether anything was lost."""
+        self._asking.lost()
+        is_hurt = False
+        for answer in list(reversed(self._open)):
+            request = self._requests.get(answer.id)
+            if answer.is_shown or request is None or request.answers_speech:
+                self._finish(answer, ResponseStatus.FAILED, now)
+                is_hurt = True
+            elif all(waiting.answer is not answer for waiting in self._asking.waiting):
+                answer.is_pending = True
+                self._asking.put_first(request)
+        for request in self._asking.waiting:
+            request.is_told = False
+        return is_hurt
+
+    def _emit_error(self, wording: Wording, code: ErrorCode = ErrorCode.PROVIDER_UNAVAILABLE) -> None:
+        self._emit(RealtimeError(code, text_for(wording, self.locale)))
+
+    def _fail(self, code: str) -> None:
+        known = FATAL.get(code, ErrorCode.PROVIDER_UNAVAILABLE)
         self._do.append(Fail(RealtimeException(known, text_for(known, self.locale))))
 
     # --- common
@@ -670,7 +781,17 @@ class Conversation:
         self._do.append(Emit(element))
 
     def _send(self, frame: str) -> None:
-        self._do.append(SendFrame(frame))
+        """For this connection only."""
+        if self.is_connected:
+            self._do.append(SendFrame(frame))
+
+    def _tell(self, *items: str) -> None:
+        """For this connection, or else for the next one."""
+        for item in items:
+            if self.is_connected:
+                self._send(item)
+            else:
+                self._held.append(item)
 
     def _done(self) -> list[Do]:
         do, self._do = self._do, []

@@ -6,8 +6,9 @@ from engine.config import RealtimeProperties
 from engine.errors import ConfigurationError
 from engine.interfaces import Context, RealtimeModel, RealtimeSession, SystemPrompt, ToolBox
 from providers.link import open_link
+from providers.openai.connection import OpenLink
 from providers.openai.properties import OpenAIProperties
-from providers.openai.session import OpenAISession, OpenLink
+from providers.openai.session import OpenAISession
 from providers.openai.targets import OneTarget, openai_target
 
 

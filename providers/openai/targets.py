@@ -17,24 +17,29 @@ class Target:
 
 
 class Targets(Protocol):
-    """Asked for a target at each connection. Times are `trio.current_time()`."""
+    """Asked for a target at each connection; one object serves many sessions. Times are `trio.current_time()`."""
+
+    @property
+    def count(self) -> int: ...
 
     def next(self, now: float) -> Target: ...
 
-    def failed(self, target: Target, now: float, retry_after: float | None) -> None:
-        """It did not take a connection, or lost one."""
+    def failed(self, target: Target, now: float, retry_after: float | None) -> bool:
+        """It did not take a connection. Whether there is another one that may."""
         ...
 
 
 @attrs.frozen
 class OneTarget:
     target: Target
+    count: int = 1
 
     def next(self, now: float) -> Target:
         return self.target
 
-    def failed(self, target: Target, now: float, retry_after: float | None) -> None:
+    def failed(self, target: Target, now: float, retry_after: float | None) -> bool:
         """There is no other."""
+        return False
 
 
 def openai_target(properties: OpenAIProperties) -> Target:

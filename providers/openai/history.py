@@ -1,0 +1,49 @@
+"""The provider's own history, kept to what was heard (DESIGN section 3, law 5). Sans-I/O."""
+
+from collections.abc import Iterator, Sequence
+
+from engine.interfaces import Message, Role
+from providers.openai import frames
+from providers.openai.answers import Answer
+
+RETOLD_MESSAGES = 30
+"""Of the conversation so far, told to a new connection: about five minutes of talk."""
+
+
+def cut(answer: Answer, *, text_only: bool) -> Iterator[str]:
+    """The frames that leave of an answer what was heard of it: whole items, the beginning of one, nothing of the later ones."""
+    heard_ms, heard_text = answer.heard or (0.0, "")
+    return _cut_text(answer, heard_text) if text_only else _cut_speech(answer, heard_ms)
+
+
+def _cut_speech(answer: Answer, heard_ms: float) -> Iterator[str]:
+    left = heard_ms
+    for item in list(answer.items):
+        heard = int(min(left, item.received_ms))
+        left = max(0.0, left - item.received_ms)
+        if heard <= 0:
+            answer.items.remove(item)
+            yield frames.item_delete(item.item_id)
+        elif heard < item.received_ms or item.was_cut:
+            item.received_ms, item.was_cut = float(heard), False
+            yield frames.item_truncate(item.item_id, heard)
+
+
+def _cut_text(answer: Answer, heard: str) -> Iterator[str]:
+    """Written words cannot be truncated: what was read of them takes their place."""
+    came = [item for item in answer.items if item.text.strip()]
+    is_whole = heard.split() == " ".join(item.text for item in came).split()
+    if came and not is_whole and heard.strip():
+        yield frames.assistant_item(heard, after=came[0].item_id)
+    kept = came if is_whole else []
+    for item in answer.items:
+        if item not in kept:
+            yield frames.item_delete(item.item_id)
+    answer.items = kept
+
+
+def retold(messages: Sequence[Message]) -> Iterator[str]:
+    """The end of the conversation so far, for a connection that knows nothing of it."""
+    spoken = [message for message in messages if message.role is not Role.INSTRUCTION and message.text.strip()]
+    for message in spoken[-RETOLD_MESSAGES:]:
+        yield frames.user_item(message.text) if message.role is Role.USER else frames.assistant_item(message.text)
