@@ -59,7 +59,7 @@ class Outlet:
 
     async def run(self) -> None:
         """The task."""
-        while True:
+        while True:  # noqa: ASYNC913 - every way round waits, or sends
             self._more = trio.Event()
             self._send_nowait()
             if not self._queue:
