@@ -90,7 +90,7 @@ class StepSearch:
         if self._instrument is not None and now >= self._ends:
             self.stop()
         elif self._instrument is None and seconds > LONG_STEP_SECONDS and now >= self._next:
-            logger.warning("the loop was late by %.0f ms; who holds it is looked for", seconds * 1000)
+            logger.info("the loop was late by %.0f ms; who holds it is looked for", seconds * 1000)
             self._instrument = StepInstrument(self._tell, clock=self._clock)
             self._ends = now + SEARCH_SECONDS
             self._next = self._ends + PAUSE_SECONDS

@@ -107,7 +107,7 @@ async def test_the_log_is_not_flooded(caplog: pytest.LogCaptureFixture) -> None:
 
 @contextmanager
 def searching(caplog: pytest.LogCaptureFixture) -> Generator[tuple[Watched, StepSearch]]:
-    caplog.set_level(logging.WARNING, "engine.observe.steps")
+    caplog.set_level(logging.INFO, "engine.observe.steps")
     watched = Watched(Clock(), caplog)
     search = StepSearch(watched.told.append, clock=watched.clock)
     try:
