@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import attrs
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
+from wsproto.utilities import LocalProtocolError
 
 logger = logging.getLogger(__name__)
 
@@ -202,6 +203,8 @@ class WebSocketLink:
             refusal = _rejection(group)
         except* LinkRefusedError:
             refusal = LinkRefusedError()
+        except* LocalProtocolError:
+            logger.debug("a ping came while the connection was being closed")  # and the library would have answered it
         finally:
             self._over = self._over or LinkClosedError()
             self._served.set()

@@ -65,6 +65,8 @@ class Answer:
     """The engine was told something of it: words, sound or a call."""
     has_spoken: bool = attrs.field(default=False, init=False)
     """… in its last response."""
+    is_broken: bool = attrs.field(default=False, init=False)
+    """A message of it is complete: what is said next begins a line of its own."""
     has_called: bool = attrs.field(default=False, init=False)
     """Tools were called in its last response: what they give has to be told to the model."""
     was_asked_to_part: bool = attrs.field(default=False, init=False)

@@ -30,8 +30,8 @@ class Connection:
     target: Target
     configuration: str
     """The `session.update`."""
-    ended: Callable[[], None]
-    """Called when a connection that was ready is over."""
+    ended: Callable[["Connection"], None]
+    """Called when one that was ready is over."""
     expires_at: float | None = attrs.field(default=None, init=False)
     """Seconds since 1970, by the service's clock."""
     trouble: Trouble | None = attrs.field(default=None, init=False)
@@ -74,7 +74,7 @@ class Connection:
         if self._link is None:
             task_status.started()
         else:
-            self.ended()
+            self.ended(self)
 
     async def _configure(self, link: Link, reader: EventReader) -> None:
         """Send the configuration and nothing else until it is acknowledged (M9, case C29).

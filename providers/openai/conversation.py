@@ -506,7 +506,14 @@ class Conversation:
         if answer is not None and delta.text:
             answer.is_shown = answer.has_spoken = True
             answer.item(delta.item_id).text += delta.text
+            self._break_line(answer)
             self._emit(Token(delta.text, answer.id))
+
+    def _break_line(self, answer: Answer) -> None:
+        """A message and what follows it are no one sentence; and while a tool runs nothing else would say that it is complete."""
+        if answer.is_broken:
+            answer.is_broken = False
+            self._emit(Token("\n", answer.id))
 
     def _hear(self, delta: AudioDelta) -> None:
         answer = self._of(delta.response_id)
@@ -527,7 +534,9 @@ class Conversation:
         if answer is None:
             return
         if item.type == "message":
-            answer.item(item.id).is_open = False
+            spoken = answer.item(item.id)
+            spoken.is_open = False
+            answer.is_broken = bool(spoken.text)
         elif item.type == "function_call" and item.status != "incomplete" and item.call_id:
             self._call(answer, item)
 
@@ -542,6 +551,7 @@ class Conversation:
             call.is_settled = True  # nobody will run it; it gets its output before the next request
             return
         answer.is_shown = answer.has_called = True
+        self._break_line(answer)
         self._do.append(StartCall(ToolCall(item.call_id, item.name, item.arguments, answer.id)))
 
     def _end_response(self, response: Response, now: float) -> None:

@@ -7,7 +7,6 @@ is ready before, while nobody is speaking.
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 import trio
@@ -59,6 +58,10 @@ class OpenAISession(RealtimeSession):
     _tries: Tries = attrs.field(init=False)
     _renewal: Renewal = attrs.field(factory=Renewal, init=False)
     _current: Connection | None = attrs.field(default=None, init=False)
+    """The one in charge."""
+    _last_trouble: Trouble = attrs.field(factory=lambda: Trouble(ErrorCode.PROVIDER_UNAVAILABLE), init=False)
+    _may_try: bool = attrs.field(default=False, init=False)
+    """Another connection is wanted, and may be had, for the one that was lost."""
     _outlet: Outlet | None = attrs.field(default=None, init=False)
     _failure: RealtimeException | None = attrs.field(default=None, init=False)
     _timer: trio.CancelScope | None = attrs.field(default=None, init=False)
@@ -99,7 +102,7 @@ class OpenAISession(RealtimeSession):
                 self._put_in_charge(connection)
                 task_status.started()
                 nursery.start_soon(self._take_inputs, inputs, name="provider inputs")
-                await self._hold_connections(nursery, connection)
+                await self._hold_connections(nursery)
             with trio.move_on_after(FLUSH_SECONDS):
                 await outlet.flushed()
             nursery.cancel_scope.cancel(reason="the conversation with the provider is over")
@@ -174,64 +177,62 @@ class OpenAISession(RealtimeSession):
 
     # --- connections
 
-    async def _hold_connections(self, nursery: trio.Nursery, connection: Connection) -> None:
+    async def _hold_connections(self, nursery: trio.Nursery) -> None:
         """One connection after the other, until the conversation is over or none can be had."""
         while True:
-            await self._wait_until(partial(self._needs_another, connection))
+            await self._wait_until(self._needs_another)
             if self._is_over:
-                connection.leave("the conversation is over")
                 return
-            if connection.trouble is None:
-                connection = await self._renew(nursery, connection)
-                continue
-            another = await self._replace(nursery, connection.trouble)
-            if another is None:
+            if self._current is not None:
+                await self._renew(nursery, self._current)
+            elif not await self._replace(nursery):
                 return
-            connection = another
 
-    def _needs_another(self, connection: Connection) -> bool:
-        return self._is_over or connection.trouble is not None or self._is_renewal_due()
+    def _needs_another(self) -> bool:
+        return self._is_over or self._current is None or self._is_renewal_due()
 
     def _is_renewal_due(self) -> bool:
         return self._renewal.is_due(trio.current_time(), is_quiet=self._conversation.is_quiet)
 
-    async def _replace(self, nursery: trio.Nursery, trouble: Trouble) -> Connection | None:
-        """Another connection for one that is lost; None when there is to be none."""
-        now = trio.current_time()
-        logger.warning("the connection to %s was lost", self.openai.provider)
-        self._current = None
-        may_try = self._tries.lost(now) and not trouble.is_final
-        self._apply(self._conversation.lost(now, is_told=may_try))
-        if not may_try:
-            self._fail(trouble.code)
-            return None
+    def _ended(self, connection: Connection) -> None:
+        """A connection is over. That of the one in charge is known to the rules at once."""
+        if connection is self._current and connection.trouble is not None:
+            now = trio.current_time()
+            logger.warning("the connection to %s was lost", self.openai.provider)
+            self._current = None
+            self._last_trouble = connection.trouble
+            self._may_try = self._tries.lost(now) and not connection.trouble.is_final
+            self._apply(self._conversation.lost(now, is_told=self._may_try))
+        self._look()
+
+    async def _replace(self, nursery: trio.Nursery) -> bool:
+        """Have another connection for one that was lost; whether there is one."""
+        if not self._may_try:
+            self._fail(self._last_trouble.code)
+            return False
         connection = await self._connect(nursery)
         if connection is not None:
             self._put_in_charge(connection)
-        return connection
+        return connection is not None
 
-    async def _renew(self, nursery: trio.Nursery, connection: Connection) -> Connection:
-        """Another connection for one that will end soon, when it can be had and nobody speaks; else the old one goes on."""
+    async def _renew(self, nursery: trio.Nursery, connection: Connection) -> None:
+        """Have another connection for one that will end soon, if it can be had, as soon as nobody speaks."""
         another = await self._open(nursery)
         if another.trouble is not None:
             logger.warning("the connection to %s could not be renewed", self.openai.provider)
             self.targets.failed(another.target, trio.current_time(), another.trouble.retry_after)
-        await self._wait_until(partial(self._may_change, connection, another))
+        await self._wait_until(lambda: another.trouble is not None or self._needs_another())
         now = trio.current_time()
         if another.trouble is not None or self._is_over:
             another.leave("it is not needed")
             self._renewal.failed(now)
             self._wake_at(self._renewal.deadline(now))
-            return connection
-        self._current = None
-        self._apply(self._conversation.lost(now, is_told=not self._conversation.is_quiet))
-        connection.leave("it is replaced")
+            return
+        if self._current is not None:
+            self._current = None
+            self._apply(self._conversation.lost(now, is_told=not self._conversation.is_quiet))
+            connection.leave("it is replaced")
         self._put_in_charge(another)
-        return another
-
-    def _may_change(self, connection: Connection, another: Connection) -> bool:
-        is_lost = connection.trouble is not None or another.trouble is not None
-        return is_lost or self._is_over or self._is_renewal_due()
 
     async def _connect(self, nursery: trio.Nursery) -> Connection | None:
         """Try as often as may be; None when no connection can be had, and `_failure` says why."""
@@ -269,7 +270,7 @@ class OpenAISession(RealtimeSession):
             context.configuration.locales,
             text_only=context.configuration.text_only,
         )
-        connection = Connection(self.targets.next(trio.current_time()), update, self._look)
+        connection = Connection(self.targets.next(trio.current_time()), update, self._ended)
         await nursery.start(connection.run, self.open_link, name="provider connection")
         return connection
 

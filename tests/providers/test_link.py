@@ -69,16 +69,26 @@ def accepting(serve: Serve) -> Callable[[WebSocketRequest], Awaitable[None]]:
 
 
 class SlowStream(trio.abc.Stream):
-    """Reads a little at a time, and from a time on sends nothing on."""
+    """Reads a little at a time, or late; from a time on sends nothing on."""
 
-    def __init__(self, stream: trio.abc.Stream, *, read_seconds: float = 0.0, silent_from: float = 1e9) -> None:
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        read_seconds: float = 0.0,
+        late_seconds: float = 0.0,
+        silent_from: float = 1e9,
+    ) -> None:
         self.stream = stream
         self.read_seconds = read_seconds
+        self.late_seconds = late_seconds
         self.silent_from = silent_from
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         await trio.sleep(self.read_seconds)
-        return await self.stream.receive_some(1000)
+        data = await self.stream.receive_some(1000)
+        await trio.sleep(self.late_seconds)
+        return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
@@ -302,6 +312,32 @@ async def test_a_provider_that_answers_no_close_is_left_all_the_same(autojump_cl
                 await trio.sleep_forever()
         assert trio.current_time() == 1 + CLOSE_SECONDS
         nursery.cancel_scope.cancel(reason="the server hangs")
+
+
+async def test_a_ping_that_crosses_the_close(autojump_clock: trio.testing.MockClock) -> None:
+    """The library would answer it, which is not allowed any more."""
+
+    async def handle(stream: trio.abc.Stream) -> None:
+        async with trio.open_nursery() as readers:
+            connection = await (await wrap_server_stream(readers, SlowStream(stream, late_seconds=0.5))).accept()
+            await trio.sleep(1.25)
+            try:
+                await connection.ping()
+            except ConnectionClosed:
+                readers.cancel_scope.cancel(reason="it is closed")
+
+    async with no_task_left() as nursery:
+
+        async def open_stream(url: str) -> trio.abc.Stream:
+            await trio.lowlevel.checkpoint()
+            client, server = trio.testing.memory_stream_pair()
+            nursery.start_soon(handle, server)
+            return client
+
+        async with open_link(URL, {}, open_stream=open_stream):
+            await trio.sleep_until(1.6)
+        assert trio.current_time() <= 1.6 + CLOSE_SECONDS
+        nursery.cancel_scope.cancel(reason="the server waits for an answer")
 
 
 @pytest.mark.sockets

@@ -328,7 +328,20 @@ def test_a_tool() -> None:
     books.speak("r2", "It is there.", 300)
     books.done("r2")
     assert books.ends == [("response-1", "completed")]
-    assert books.said("response-1") == "Let me see.It is there."
+    assert books.said("response-1") == "Let me see.\nIt is there."
+
+
+def test_a_message_is_complete_before_the_tool_runs() -> None:
+    """Its last sentence is not held back until the tool has finished, and is none with what follows."""
+    books = words_only()
+    books.say("look")
+    books.created("r1", "response-1")
+    books.speak("r1", "One.", 100, "i1")
+    books.speak("r1", "Two.", 100, "i2")
+    books.call("r1", "c1")
+    books.done("r1")
+    assert books.said("response-1") == "One.\nTwo.\n"
+    assert books.since(-1) == ["start c1"]
 
 
 def test_a_tool_that_is_faster_than_the_response() -> None:
