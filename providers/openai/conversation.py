@@ -737,6 +737,8 @@ class Conversation:
     def _recover(self, code: str, answer: Answer | None, now: float) -> None:
         """Tell the client, and have the model apologize: once, and not again and again when that fails too (P2, case C31)."""
         if code in FATAL:
+            if answer is not None:
+                self._finish(answer, ResponseStatus.FAILED, now)
             self._fail(code)
             return
         self._utterances.settle(all_of_them=False)

@@ -14,7 +14,6 @@ from engine.elements import (
 from engine.errors import ErrorCode
 from engine.interfaces import Context, Emit, PlanningManager, TurnInput
 from engine.store.documents import SessionState
-from engine.testing.scripted import speech
 from providers.link import CLOSE_SECONDS, PONG_SECONDS, QUIET_SECONDS
 from providers.openai.lifeline import FORCE_SECONDS, RECONNECT_SECONDS, RENEW_SECONDS
 from providers.openai.simulator import (
@@ -62,32 +61,7 @@ def told(scene: Scene, connection: int) -> list[str]:
     return [f"{item['role']}: {item['content'][0]['text']}" for item in items if item["type"] == "message"]
 
 
-# --- lost for good (case C30) -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", WAYS)
-async def test_without_another_try_the_session_ends(way: str, autojump_clock: Clock) -> None:
-    """A planned instruction waits for its response, the client speaks on; nothing waits for ever."""
-    price = Reply("The price is eleven euros and twenty cents.", pace=REAL_TIME)
-    script = Script(replies=[Reply("Hello."), price])
-    async with open_scene(
-        script, openai=properties(reconnect_attempts=0), planner=OneInstruction(), half_open=way == "half open"
-    ) as scene:
-        await scene.type("hello")
-        await trio.sleep(0.5)
-        scene.service.happen(WAYS[way])
-        for _ in range(20):
-            await scene.client.send(InputAudio(speech(20)))
-        with trio.fail_after(1 + FOUND_AFTER.get(way, 0)):
-            await scene.over.wait()
-        assert [(error.code, error.recoverable) for error in scene.errors] == [(ErrorCode.PROVIDER_UNAVAILABLE, False)]
-        assert scene.ends() == ["completed", "failed"]
-        assert len(scene.at("exit")) == 1
-        assert scene.store.saved_sessions[-1].state is SessionState.DISCONNECTED
-        assert len(scene.store.written_usage) == 1
-        assert [what for _, what in scene.manager.ran].count("disconnected") == 1
-        assert scene.end is not None
-        assert scene.end.code == 1011
+# --- lost for good (see also case C30) --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at_ms", range(0, 3001, 200))

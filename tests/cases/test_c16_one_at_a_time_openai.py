@@ -1,0 +1,163 @@
+"""C16 on the OpenAI provider, as a whole kind: whatever asks for speech while something is being said is said afterwards.
+
+The service refuses a request while a response is active; here it never has to.
+"""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+import trio
+
+from engine.elements import InstructionType, JsonObject, RealtimeInstruction
+from engine.interfaces import Context, Emit, PlanningManager, ToolResult, TurnInput
+from providers.openai.simulator import Asked, Call, ErrorEvent, Failed, Pace, Reply, Script, Trouble, Utterance
+from providers.openai.texts import APOLOGIZE
+from tests.cases.support import Tools
+from tests.providers.openai.scene import Scene, open_scene
+
+SLOW = Pace(token_seconds=0.6, audio_speed=1.0)
+
+
+@attrs.define(eq=False)
+class Plans(PlanningManager):
+    """Gives instructions after the first turn, each at its time from the turn's end, not waiting for one another."""
+
+    plans: Sequence[tuple[float, RealtimeInstruction]]
+    done: list[str] = attrs.field(factory=list[str])
+
+    async def process(self, context: Context, turn: TurnInput, emit: Emit) -> None:
+        plans, self.plans = self.plans, ()
+        async with trio.open_nursery() as nursery:
+            for seconds, instruction in plans:
+                nursery.start_soon(self._give, seconds, instruction, emit)
+
+    async def _give(self, seconds: float, instruction: RealtimeInstruction, emit: Emit) -> None:
+        await trio.sleep(seconds)
+        await emit(instruction)
+        self.done.append(instruction.text)
+
+
+def say(text: str, *, ends_session: bool = False) -> RealtimeInstruction:
+    return RealtimeInstruction(text, InstructionType.INSTRUCTION, id=text, ends_session=ends_session)
+
+
+def obey(asked: Asked) -> Reply:
+    """The model says what it was told to."""
+    return Reply(f"{asked.text.removeprefix('Instruction: ')} is said.", pace=SLOW)
+
+
+def spoken(scene: Scene) -> list[str]:
+    return [sentence.removesuffix(" is said.") for sentence in scene.sentences if sentence.endswith(" is said.")]
+
+
+async def test_c16_two_instructions(autojump_clock: trio.testing.MockClock) -> None:
+    planner = Plans([(2.0, say("discount")), (2.1, say("date"))])
+    script = Script(replies=[Reply("Hello.")], answer=obey)
+    async with open_scene(script, planner=planner) as scene:
+        await scene.type("hello")
+        await trio.sleep(15)
+        assert spoken(scene) == ["discount", "date"]
+        assert scene.service.broken == []
+        assert scene.errors == []
+        asked = [each.at for each in scene.service.received if each.type == "response.create"]
+        ends = scene.at("response-end")
+        assert asked[1:] == pytest.approx([2.0, ends[1]])
+        assert scene.at("response-instruction-end") == ends[1:]
+        assert [each["instructionId"] for each in scene.client.commands("response-instruction-end")] == [
+            "discount",
+            "date",
+        ]
+        assert planner.done == ["discount", "date"]
+        assert len(scene.at("exit")) == 1
+        scene.check_history()
+
+
+async def look(arguments: JsonObject) -> str:
+    await trio.sleep(1)
+    return "found"
+
+
+async def test_c16_b_while_a_tool_runs_and_is_continued(autojump_clock: trio.testing.MockClock) -> None:
+    """The continuation of a tool call goes first, and both instructions after it."""
+    planner = Plans([(0.5, say("tool please")), (1.0, say("discount")), (4.0, say("date"))])
+    replies = {"tool please": Reply(["Let me see.", Call("look")]), "found": Reply("It is there.", pace=SLOW)}
+
+    def answer(asked: Asked) -> Reply:
+        return replies.get(asked.text.removeprefix("Instruction: "), obey(asked))
+
+    script = Script(replies=[Reply("Hello.")], answer=answer)
+    async with open_scene(script, planner=planner, tool_box=Tools({"look": look})) as scene:
+        await scene.type("hello")
+        await trio.sleep(20)
+        assert scene.sentences == ["Hello.", "Let me see.", "It is there.", "discount is said.", "date is said."]
+        assert scene.service.broken == []
+        assert planner.done == ["tool please", "discount", "date"]
+        assert scene.ends() == ["completed"] * 4
+
+
+async def test_c16_an_apology_while_something_is_said(autojump_clock: trio.testing.MockClock) -> None:
+    planner = Plans([(1.0, say("discount")), (1.1, say("date"))])
+    script = Script(
+        replies=[Reply("Hello.")],
+        answer=lambda asked: Reply("Sorry.") if APOLOGIZE in asked.text else obey(asked),
+        happens=[ErrorEvent(Trouble("server_error"), at=1.5)],
+    )
+    async with open_scene(script, planner=planner) as scene:
+        await scene.type("hello")
+        await trio.sleep(15)
+        assert scene.sentences == ["Hello.", "discount is said.", "Sorry.", "date is said."]
+        assert scene.service.broken == []
+        assert len(scene.errors) == 1
+
+
+async def test_c16_an_instruction_that_fails_is_apologized_for(autojump_clock: trio.testing.MockClock) -> None:
+    planner = Plans([(1.0, say("discount")), (1.1, say("date"))])
+    replies = [Reply("Hello."), Reply(ends=Failed("server_error"))]
+    script = Script(replies=replies, answer=lambda asked: Reply("Sorry.") if APOLOGIZE in asked.text else obey(asked))
+    async with open_scene(script, planner=planner) as scene:
+        await scene.type("hello")
+        await trio.sleep(15)
+        assert scene.sentences == ["Hello.", "Sorry.", "date is said."]
+        assert scene.service.broken == []
+        assert planner.done == ["discount", "date"]
+
+
+async def test_c16_the_goodbye_while_something_is_said(autojump_clock: trio.testing.MockClock) -> None:
+    planner = Plans([(1.0, say("discount")), (1.1, say("goodbye", ends_session=True))])
+    script = Script(replies=[Reply("Hello.")], answer=obey)
+    async with open_scene(script, planner=planner) as scene:
+        await scene.type("hello")
+        await scene.client.wait_for_command("session-end")
+        assert spoken(scene) == ["discount", "goodbye"]
+        names = [name for name in ("sessionShouldEnd", "exit") for _ in scene.at(name)]
+        assert names == ["sessionShouldEnd", "exit"]
+        assert scene.service.broken == []
+
+
+async def test_c16_the_service_answers_the_user_at_the_same_time(autojump_clock: trio.testing.MockClock) -> None:
+    """Its own response comes first, and an instruction of the new turn after it."""
+    planner = Plans([(0.0, say("discount"))])
+    script = Script(replies=[Reply("Hello.", created_after=0.2)], answer=obey)
+    async with open_scene(script, planner=planner) as scene:
+        scene.service.speak(Utterance("hello", seconds=0.5))
+        await trio.sleep(10)
+        assert scene.sentences == ["Hello.", "discount is said."]
+        assert scene.service.broken == []
+
+
+async def test_c16_several_tools_and_a_planner(autojump_clock: trio.testing.MockClock) -> None:
+    """A tool that ends the session, with an instruction behind it: the goodbye is the last thing."""
+
+    class Box(Tools):
+        async def call(self, name: str, arguments: JsonObject, context: Context) -> ToolResult:
+            await trio.sleep(0.3)
+            return ToolResult("Say goodbye.", ends_session=True)
+
+    script = Script(replies=[Reply([Call("finish_session")]), Reply("Goodbye.")])
+    async with open_scene(script, tool_box=Box({"finish_session": look})) as scene:
+        await scene.type("bye")
+        await scene.client.wait_for_command("session-end")
+        assert scene.sentences == ["Goodbye."]
+        order = [e.name for e in scene.client.elements if hasattr(e, "name")]
+        assert order[-4:] == ["sessionShouldEnd", "response-end", "exit", "session-end"]
