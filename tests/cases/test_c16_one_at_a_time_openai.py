@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from engine.elements import InstructionType, JsonObject, RealtimeInstruction
+from engine.elements import InstructionType, JsonObject, OutCommand, RealtimeInstruction
 from engine.interfaces import Context, Emit, PlanningManager, ToolResult, TurnInput
 from providers.openai.simulator import Asked, Call, ErrorEvent, Failed, Pace, Reply, Script, Trouble, Utterance
 from providers.openai.texts import APOLOGIZE
@@ -159,5 +159,5 @@ async def test_c16_several_tools_and_a_planner(autojump_clock: trio.testing.Mock
         await scene.type("bye")
         await scene.client.wait_for_command("session-end")
         assert scene.sentences == ["Goodbye."]
-        order = [e.name for e in scene.client.elements if hasattr(e, "name")]
+        order = [e.name for e in scene.client.elements if isinstance(e, OutCommand)]
         assert order[-4:] == ["sessionShouldEnd", "response-end", "exit", "session-end"]

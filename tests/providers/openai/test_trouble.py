@@ -211,6 +211,7 @@ def test_what_ends_the_session(code: str, how: str) -> None:
     assert failure.code is FATAL[code]
     assert not failure.recoverable
     assert books.errors == []
+    assert books.ends == ([("response-1", "failed")] if how == "response" else [])
     if code == "session_expired":
         assert failure.message == "Das Gespräch hat die längste Dauer erreicht, die der Sprachdienst erlaubt."
 
