@@ -56,6 +56,8 @@ class Answer:
     """The session ends when it has been said."""
     is_apology: bool = attrs.field(default=False)
     items: list[SpokenItem] = attrs.field(factory=list[SpokenItem], init=False)
+    sounds_from: float | None = attrs.field(default=None, init=False)
+    """When its first audio came."""
     calls: dict[str, Call] = attrs.field(factory=dict[str, Call], init=False)
     rounds: int = attrs.field(default=0, init=False)
     """How often tools' results were followed by another request."""
@@ -83,6 +85,11 @@ class Answer:
     @property
     def has_open_calls(self) -> bool:
         return any(not call.is_settled for call in self.calls.values())
+
+    @property
+    def received_ms(self) -> float:
+        """Of its audio."""
+        return sum(item.received_ms for item in self.items)
 
     def item(self, item_id: str) -> SpokenItem:
         """The item of that id, which may be new."""

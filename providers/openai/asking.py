@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
+from enum import Enum, auto
 
 import attrs
 
@@ -14,6 +15,8 @@ CUT_SECONDS = 3.0
 """The longest a response that was cut may take to be done; then the next one is asked for all the same."""
 RETRY_SECONDS = 1.0
 """After a request was refused because another response was active, if none is seen to end before."""
+UNASKED_SECONDS = 5.0
+"""The longest the provider may take to begin an answer by itself; then it is asked for."""
 MAX_REFUSALS = 10
 """Then a request is taken for one that cannot be answered."""
 BEGIN_SECONDS = 10.0
@@ -88,16 +91,26 @@ class Asking:
     def put_first(self, request: Request) -> None:
         self.waiting.appendleft(request)
 
-    def next(self, open_answers: Sequence[Answer], now: float) -> Request | None:
+    def next(self, open_answers: Sequence[Answer], now: float, *, inputs_only: bool = False) -> Request | None:
         """What is to be asked for now. An answer whose tools run keeps the floor."""
         if not self.waiting or self.active or self.asked or self._retry_at is not None or now < self.not_before:
             return None
         first = self.waiting[0]
+        if inputs_only and first.echo is None:
+            return None
         if not first.is_continuation and any(answer is not first.answer for answer in open_answers):
             return None
         self.asked = self.waiting.popleft()
         self._overdue_at = now + BEGIN_SECONDS
         return self.asked
+
+    def forget_speech(self) -> list[Answer]:
+        """What the user said is being answered, and need not be asked for. Returns the answers that it was to be."""
+        found = [request for request in self.waiting if request.answers_speech]
+        if self.asked is not None and self.asked.answers_speech:
+            found.append(self.asked)
+        self.waiting = deque(request for request in self.waiting if request not in found)
+        return [request.answer for request in found]
 
     def forget(self, answer: Answer) -> None:
         """Nothing more is to be asked for an answer."""
@@ -179,3 +192,59 @@ class Asking:
             return self.active
         self.active, self.is_ending, self._give_up_at = "", False, None
         return ""
+
+
+class _Unasked(Enum):
+    NONE = auto()
+    EXPECTED = auto()
+    UNWANTED = auto()
+    OWED = auto()
+
+
+@attrs.define(eq=False)
+class Unasked:
+    """The answer that the provider gives by itself to what the user has said, with turn detection of its own."""
+
+    _state: _Unasked = attrs.field(default=_Unasked.NONE, init=False)
+    _due: float = attrs.field(default=0.0, init=False)
+
+    @property
+    def is_expected(self) -> bool:
+        """It will come, and nothing else should be asked for before."""
+        return self._state is _Unasked.EXPECTED
+
+    @property
+    def is_owed(self) -> bool:
+        """It will not come: it has to be asked for."""
+        return self._state is _Unasked.OWED
+
+    @property
+    def deadline(self) -> float | None:
+        return self._due if self.is_expected else None
+
+    def expect(self, now: float) -> None:
+        """The user has spoken."""
+        self._state, self._due = _Unasked.EXPECTED, now + UNASKED_SECONDS
+
+    def drop(self) -> None:
+        """It was asked for, or the user speaks again, and is answered then."""
+        self._state = _Unasked.NONE
+
+    def overtake(self) -> None:
+        """Something was typed: an answer that has not begun is not wanted any more."""
+        self._state = _Unasked.UNWANTED if self.is_expected else _Unasked.NONE
+
+    def is_refused(self) -> None:
+        """The provider could not give it: another response was active."""
+        if self.is_expected:
+            self._state = _Unasked.OWED
+
+    def begin(self) -> bool:
+        """It begins; whether it is wanted."""
+        is_wanted = self._state is not _Unasked.UNWANTED
+        self._state = _Unasked.NONE
+        return is_wanted
+
+    def tick(self, now: float) -> None:
+        if self.is_expected and now >= self._due:
+            self._state = _Unasked.OWED

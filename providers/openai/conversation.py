@@ -47,7 +47,7 @@ from engine.interfaces import Message, SessionInput, TokenUsage, ToolCall, ToolS
 from engine.protocol.audio import SAMPLE_BYTES
 from providers.openai import frames, history
 from providers.openai.answers import MAX_ROUNDS, Answer, Call, remember
-from providers.openai.asking import Asking, Request
+from providers.openai.asking import Asking, Request, Unasked
 from providers.openai.events import (
     AudioDelta,
     Committed,
@@ -68,7 +68,7 @@ from providers.openai.events import (
     WordsDelta,
     WordsFailed,
 )
-from providers.openai.faults import FATAL, RATE_LIMITED, Weight, weigh
+from providers.openai.faults import FATAL, NOTHING_COMMITTED, RATE_LIMITED, Weight, weigh
 from providers.openai.microphone import Microphone
 from providers.openai.properties import OpenAIProperties
 from providers.openai.texts import APOLOGIZE, GO_ON, INTERRUPTED, NOT_ENDED, STILL_RUNNING, Wording, text_for
@@ -80,6 +80,9 @@ MAX_APOLOGIES = 2
 """In a row without an answer that succeeded between them: then the engine waits for the user (case C31 b)."""
 RATE_LIMIT_SECONDS = (1.0, 10.0)
 """The shortest and the longest wait before the next request, after one that was too much."""
+TOLD_SECONDS = 0.25
+"""The engine says at once what was heard of what the user cut; after that it will not."""
+NEVER = float("inf")
 HELD_NOTES = 64
 """Items that wait for a connection."""
 KEPT_CONTEXTS = 5
@@ -143,10 +146,11 @@ class Conversation:
     """Those that are to be cut at the provider, when nothing is being said there."""
     _utterances: Utterances = attrs.field(init=False)
     _microphone: Microphone = attrs.field(init=False)
-    _awaits_answer: bool = attrs.field(default=False, init=False)
-    """The user has spoken, and the provider is going to answer by itself."""
-    _owes_speech: bool = attrs.field(default=False, init=False)
-    """The provider wanted to answer the user by itself, and could not: another response was active."""
+    _unasked: Unasked = attrs.field(factory=Unasked, init=False)
+    _told_by: float = attrs.field(default=NEVER, init=False)
+    """When the engine should have said what was heard of what the user has cut …"""
+    _unshown: list[Answer] = attrs.field(factory=list[Answer], init=False)
+    """… and what cannot have been heard to its end."""
     _cut_speech: bool = attrs.field(default=False, init=False)
     """What the user said before is not answered, as they went on speaking."""
     _was_heard: bool = attrs.field(default=False, init=False)
@@ -174,6 +178,8 @@ class Conversation:
             case UserSpeech(text, provider):
                 echo = Transcript(text, provider=provider)
                 self._ask(Request(self._new_answer(), echo, (frames.user_item(text),), is_said=True), now)
+            case AnswerAgain() if self._will_answer_speech:
+                pass  # the noise is answered by the provider, or its words are only late
             case AnswerAgain(text):
                 told = (frames.system_item(GO_ON),) if self._was_heard else ()
                 self._ask(Request(self._new_answer(), self._synthetic(text), told), now)
@@ -206,7 +212,7 @@ class Conversation:
         """An event of the provider."""
         match event:
             case AudioDelta():
-                self._hear(event)
+                self._hear(event, now)
             case TextDelta():
                 self._read(event)
             case ResponseCreated(response):
@@ -245,7 +251,12 @@ class Conversation:
         overdue = self._asking.tick(now)
         if overdue:
             self._cancel(overdue)
+        if now >= self._told_by:
+            self._forget_unshown()
+            self._told_by = NEVER
         self._cut_history()
+        self._unasked.tick(now)
+        self._ask_unasked(now)
         self._utterances.tick(now)
         self._release(now)
         silence = self._microphone.tick(now)
@@ -263,7 +274,7 @@ class Conversation:
     def lost(self, now: float, *, is_told: bool) -> list[Do]:
         """The connection is gone, and with it the provider's conversation. What was being said has failed, and the user is asked to
         say again what was not understood; what had not begun is asked for again. `is_told`: the client hears of it."""
-        is_hurt = self._lose_answers(now) or self._microphone.is_speaking or self._awaits_answer
+        is_hurt = self._lose_answers(now) or self._microphone.is_speaking or self._unasked.is_expected
         self.is_connected = False
         self._stop_speaking()
         self._microphone.lost()
@@ -271,7 +282,7 @@ class Conversation:
         self._release(now)
         self._responses.clear()
         self._to_cut.clear()
-        self._owes_speech = self._awaits_answer = False
+        self._unasked.drop()
         for answer in self._answers.values():
             answer.items.clear()
             for call in answer.calls.values():
@@ -302,7 +313,8 @@ class Conversation:
         """When `tick` has to be called if nothing happens before."""
         times = [self._utterances.deadline]
         if self.is_connected:
-            times += [self._asking.deadline(now), self._microphone.deadline]
+            told_by = None if self._told_by == NEVER else self._told_by
+            times += [self._asking.deadline(now), self._unasked.deadline, self._microphone.deadline, told_by]
         return min((time for time in times if time is not None), default=None)
 
     @property
@@ -321,8 +333,13 @@ class Conversation:
         return self._input_ended and not self._owes
 
     @property
+    def _will_answer_speech(self) -> bool:
+        is_said = self._unasked.is_expected or self._unasked.is_owed or not self._utterances.is_empty
+        return self.properties.hears and (is_said or bool(self._open))
+
+    @property
     def _owes(self) -> bool:
-        return bool(self._open or self._microphone.is_speaking or self._awaits_answer) or not self._asking.is_idle
+        return bool(self._open or self._microphone.is_speaking or self._unasked.is_expected) or not self._asking.is_idle
 
     # --- the user
 
@@ -338,7 +355,7 @@ class Conversation:
     def _begin_to_speak(self, item_id: str | None, now: float) -> None:
         """A barge-in, at once; how much was heard of what it cuts is told by the engine, if it had begun."""
         self._microphone.begin(now)
-        self._awaits_answer = False
+        self._unasked.drop()
         self._emit(EmotionalState(SpeakingState.USER_SPEAKING))
         self._emit(Transcript(".", is_interim=True, provider=self.properties.provider))
         self._utterances.begin(item_id)
@@ -350,6 +367,8 @@ class Conversation:
             self._leave_of(answer, 0.0, "")
         self._cut_history()
         self._release(now)
+        self._unshown = history.never_shown(self._begun.values(), now)
+        self._told_by = now + TOLD_SECONDS if self._unshown else NEVER
 
     def _stop_speaking(self) -> None:
         if self._microphone.is_speaking:
@@ -376,6 +395,7 @@ class Conversation:
             self._send(frames.audio_commit())
         else:
             self._microphone.hold_commit()
+        self._utterances.complete()
         self._ask(Request(self._new_answer(), answers_speech=True), now)
 
     def _take_utterance(self, item_id: str, now: float) -> None:
@@ -385,7 +405,7 @@ class Conversation:
             self._stop_speaking()
             self._ask(Request(self._new_answer(), answers_speech=True), now)
         else:
-            self._awaits_answer = True
+            self._unasked.expect(now)
 
     def _fail_transcription(self, event: WordsFailed, now: float) -> None:
         logger.warning("an utterance could not be transcribed: %s", event.code or "no reason given")
@@ -443,11 +463,15 @@ class Conversation:
             self._open.append(request.answer)
         if request.echo is not None and not request.is_echoed:
             request.is_echoed = True
+            self._utterances.overtake()
             self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
 
     def _ask_next(self, now: float) -> None:
         """Ask for the next answer, if nothing is being said, asked for or worked at."""
-        request = self._asking.next(self._open, now) if self.is_connected else None
+        if not self.is_connected:
+            return
+        is_held = self._hears_by_itself and (self._microphone.is_speaking or self._unasked.is_expected)
+        request = self._asking.next(self._open, now, inputs_only=is_held)
         if request is None:
             return
         self._close_calls()
@@ -476,11 +500,14 @@ class Conversation:
         is_unasked = answer is None
         if answer is None:
             answer = self._new_answer()
-            answer.is_over = self._microphone.is_speaking  # cut before it began
+            answer.is_over = self._microphone.is_speaking or not self._unasked.begin()  # cut before it began
+            for other in self._asking.forget_speech():
+                other.is_over = True
+                self._open = [each for each in self._open if each is not other]
         remember(self._responses, response.id, answer)
         if is_unasked or (request is not None and request.answers_speech):
             self._utterances.answer_by(answer)
-            self._owes_speech = self._awaits_answer = False
+            self._unasked.drop()
         if answer.is_over:
             answer.heard = answer.heard or (0.0, "")
             self._asking.cut_at_once(now)
@@ -515,11 +542,12 @@ class Conversation:
             answer.is_broken = False
             self._emit(Token("\n", answer.id))
 
-    def _hear(self, delta: AudioDelta) -> None:
+    def _hear(self, delta: AudioDelta, now: float) -> None:
         answer = self._of(delta.response_id)
         if answer is None or not delta.pcm:
             return
         answer.is_shown = answer.has_spoken = True
+        answer.sounds_from = now if answer.sounds_from is None else answer.sounds_from
         rate = self.properties.sample_rate
         answer.item(delta.item_id).received_ms += len(delta.pcm) / SAMPLE_BYTES * 1000 / rate
         self._emit(SpeechItem(delta.pcm, rate, answer.id, provider=self.properties.provider))
@@ -534,9 +562,10 @@ class Conversation:
         if answer is None:
             return
         if item.type == "message":
-            spoken = answer.item(item.id)
-            spoken.is_open = False
-            answer.is_broken = bool(spoken.text)
+            for spoken in answer.items:  # it is not there any more if it was cut and left behind
+                if spoken.item_id == item.id:
+                    spoken.is_open = False
+                    answer.is_broken = bool(spoken.text)
         elif item.type == "function_call" and item.status != "incomplete" and item.call_id:
             self._call(answer, item)
 
@@ -566,10 +595,14 @@ class Conversation:
         elif answer.heard is not None:
             self._to_cut.append(answer)  # it may have grown since
         self._cut_history()
-        if self._owes_speech and not self._asking.active:
-            self._owes_speech = False
-            self._ask(Request(self._new_answer(), answers_speech=True), now)
+        self._ask_unasked(now)
         self._advance(now)
+
+    def _ask_unasked(self, now: float) -> None:
+        """Ask for the answer that the provider did not give by itself."""
+        if self._unasked.is_owed and not self._asking.active:
+            self._unasked.drop()
+            self._ask(Request(self._new_answer(), answers_speech=True), now)
 
     def _after(self, answer: Answer, response: Response, now: float) -> None:
         match response.status:
@@ -655,7 +688,9 @@ class Conversation:
 
     def _interrupt(self, interruption: Interrupted, now: float) -> None:
         """The engine says what was heard of what was playing. Nothing was heard of what came after it."""
+        self._told_by = NEVER
         cut = self._cut_off(now)
+        self._unasked.overtake()
         named = self._answers.get(interruption.response_id or "")
         if named is not None:
             begun = list(self._begun.values())
@@ -694,6 +729,13 @@ class Conversation:
         answer.heard = heard_ms, heard_text
         self._to_cut.append(answer)
 
+    def _forget_unshown(self) -> None:
+        """The user spoke, and the engine did not say what was heard: it has shown nothing of what cannot have been played by then.
+        It does so when the user cuts in again while an earlier turn is still being closed."""
+        self._utterances.was_never_shown(self._unshown)
+        for answer in self._unshown:
+            self._leave_of(answer, 0.0, "")
+
     def _cut_history(self) -> None:
         """Cut the provider's history, when nothing is being said there: what was cut may still grow before."""
         if self._asking.active or self._asking.asked:
@@ -713,14 +755,17 @@ class Conversation:
                 self._fail(fault.code)
             case Weight.BENIGN:
                 logger.info("the provider refused something that does not matter: %s", fault.code or fault.type)
+                if fault.code == NOTHING_COMMITTED and self._microphone.is_push_to_talk:
+                    self._utterances.is_refused()
+                    self._release(now)
             case Weight.TOO_EARLY:
                 logger.info("a request came too early: %s", fault.code or fault.type)
                 if is_ours or not (fault.event_id or self._hears_by_itself):
                     refused = self._asking.refused(now)
                     if refused is not None:
                         self._recover(fault.code, refused.answer, now)
-                elif self._awaits_answer:  # the provider's own
-                    self._awaits_answer, self._owes_speech = False, True
+                else:
+                    self._unasked.is_refused()
             case Weight.RECOVERABLE:
                 logger.warning("the provider reported an error: %s %s", fault.code or fault.type, fault.param)
                 request = self._asking.failed() if is_ours else None

@@ -10,10 +10,11 @@ from providers.link import LinkClosedError, LinkRefusedError
 from providers.openai.events import Fault
 
 ALREADY_ACTIVE = "conversation_already_has_active_response"
+NOTHING_COMMITTED = "input_audio_buffer_commit_empty"
 BENIGN = frozenset(
     {
         "response_cancel_not_active",
-        "input_audio_buffer_commit_empty",
+        NOTHING_COMMITTED,
         "unsupported_content_type",
         "invalid_tool_call_id",
         "item_truncate_invalid_item_id",

@@ -1,11 +1,13 @@
 """The provider's own history, kept to what was heard (DESIGN section 3, law 5). Sans-I/O."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from engine.interfaces import Message, Role
 from providers.openai import frames
 from providers.openai.answers import Answer
 
+SLACK_SECONDS = 0.1
+"""Audio may be played a little faster than it was made."""
 RETOLD_MESSAGES = 30
 """Of the conversation so far, told to a new connection: about five minutes of talk."""
 
@@ -40,6 +42,22 @@ def _cut_text(answer: Answer, heard: str) -> Iterator[str]:
         if item not in kept:
             yield frames.item_delete(item.item_id)
     answer.items = kept
+
+
+def never_shown(answers: Iterable[Answer], now: float) -> list[Answer]:
+    """Those whose audio cannot have been played by `now`, played one after the other as soon as it came."""
+    found: list[Answer] = []
+    free_at = 0.0
+    for answer in answers:
+        if answer.sounds_from is None or not answer.received_ms:
+            continue
+        if answer.heard is not None:
+            free_at = 0.0  # it was cut, and stopped then
+            continue
+        free_at = max(free_at, answer.sounds_from) + answer.received_ms / 1000
+        if free_at > now + SLACK_SECONDS:
+            found.append(answer)
+    return found
 
 
 def retold(messages: Sequence[Message]) -> Iterator[str]:

@@ -5,8 +5,8 @@ answer had come, two of the provider's are one of the engine's, and their words 
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -30,7 +30,10 @@ class Utterance:
     """The words so far."""
     final: str | None = None
     answer: Answer | None = None
+    is_complete: bool = False
+    """All of it was spoken."""
     is_committed: bool = False
+    """… and the provider has said so."""
     goes_on: bool = False
     """The user went on speaking before anything of the answer had come: it is one with the next."""
     before: str = ""
@@ -62,6 +65,9 @@ class Utterances:
     _open: OrderedDict[str, Utterance] = attrs.field(factory=OrderedDict[str, Utterance], init=False)
     _left: OrderedDict[str, None] = attrs.field(factory=OrderedDict[str, None], init=False)
     """The ids of those whose final has left: what still comes of them is late."""
+    _expected: deque[Utterance] = attrs.field(factory=deque[Utterance], init=False)
+    """Those that the client has committed, and the provider has not: they have no id yet."""
+    _count: int = attrs.field(default=0, init=False)
 
     @property
     def is_empty(self) -> bool:
@@ -83,25 +89,69 @@ class Utterances:
     # --- what happens
 
     def begin(self, item_id: str | None) -> None:
-        """The user begins to speak; the item may not be known yet."""
+        """The user begins to speak. With push-to-talk the id comes when the utterance is committed."""
         for utterance in self._open.values():
             utterance.goes_on = utterance.answer is None or not utterance.answer.is_shown
         if item_id is not None:
             self._get(item_id)
+            return
+        self._count += 1
+        expected = Utterance(f"expected {self._count}")
+        self._open[expected.item_id] = expected
+        self._expected.append(expected)
+
+    def was_never_shown(self, answers: Sequence[Answer]) -> None:
+        """What was taken for an answer was not: the user just went on speaking."""
+        for utterance in list(self._open.values())[:-1]:
+            utterance.goes_on = utterance.goes_on or utterance.answer in answers
+
+    def complete(self) -> None:
+        """Push-to-talk: the client has committed it."""
+        if self._expected:
+            self._expected[-1].is_complete = True
+
+    def is_refused(self) -> None:
+        """Push-to-talk: there was nothing to commit."""
+        if self._expected:
+            utterance = self._expected.pop()
+            utterance.final, utterance.is_given_up = "", True
+
+    def overtake(self) -> None:
+        """Something typed is answered in the place of what was said before it and has had no answer; only the model knows of that.
+        Its words would be taken for an interruption."""
+        for utterance in list(self._open.values()):
+            is_unanswered = utterance.answer is None or not utterance.answer.is_shown
+            if is_unanswered and utterance.is_complete:
+                logger.info("something was typed before the words of an utterance had come; they are left out")
+                self._remove(utterance)
 
     def take_back(self) -> None:
-        """The user has not spoken after all."""
+        """Push-to-talk: the user has not spoken after all."""
+        if self._expected:
+            self._remove(self._expected.pop())
         for utterance in self._open.values():
             if utterance.goes_on:
                 utterance.goes_on, utterance.answer = False, None
 
     def commit(self, item_id: str) -> bool:
         """The utterance is complete; False when it was already."""
+        if self._expected:
+            self._name_expected(item_id)
         utterance = self._get(item_id)
         if utterance is None or utterance.is_committed:
             return False
-        utterance.is_committed = True
+        utterance.is_committed = utterance.is_complete = True
         return True
+
+    def _name_expected(self, item_id: str) -> None:
+        """The id of the oldest that was expected is known."""
+        utterance = self._expected.popleft()
+        if utterance.item_id in self._left:
+            remember(self._left, item_id, None)
+            return
+        places = list(self._open.values())
+        utterance.item_id = item_id
+        self._open = OrderedDict((each.item_id, each) for each in places)
 
     def answer_by(self, answer: Answer) -> None:
         """A response to what was said last has begun."""
@@ -126,6 +176,8 @@ class Utterances:
 
     def settle(self, *, all_of_them: bool) -> None:
         """What was understood so far is all there will be; of those without a word only if `all_of_them`."""
+        if all_of_them:
+            self._expected.clear()
         for utterance in self._open.values():
             utterance.is_given_up = all_of_them
             words = utterance.text.strip()
@@ -172,10 +224,10 @@ class Utterances:
                 utterance.due = min(latest, utterance.due or latest)
 
     def _said(self, utterance: Utterance) -> Said:
-        """A final names its answer as long as the end of that is still to come."""
+        """A final names its answer, unless nothing of that was shown or ever will be."""
         answer = utterance.answer
-        names = answer is not None and (not answer.is_over or answer.held_end is not None)
-        response_id = answer.id if answer is not None and names else ""
+        is_known = answer is not None and (not answer.is_over or answer.is_shown or answer.held_end is not None)
+        response_id = answer.id if answer is not None and is_known else ""
         return Said(Transcript(utterance.whole, provider=self.provider, response_id=response_id), answer)
 
     def _remove(self, utterance: Utterance) -> None:

@@ -13,7 +13,7 @@ from engine.elements import (
 )
 from engine.errors import ErrorCode
 from providers.openai.answers import MAX_ROUNDS, REMEMBERED
-from providers.openai.asking import BEGIN_SECONDS, MAX_WAITING, RETRY_SECONDS
+from providers.openai.asking import BEGIN_SECONDS, MAX_WAITING, RETRY_SECONDS, UNASKED_SECONDS
 from providers.openai.conversation import KEPT_IMAGES
 from providers.openai.properties import OpenAIProperties
 from providers.openai.texts import GO_ON, INTERRUPTED, NOT_ENDED, STILL_RUNNING
@@ -163,8 +163,6 @@ def test_too_many_requests() -> None:
 def test_a_response_of_the_providers_own_comes_first() -> None:
     """Ours is refused while the provider answers by itself; it is asked for when that is done, with nothing told twice."""
     books = Books()
-    books.started("u1")
-    books.stopped("u1")
     books.instruct("Mention the discount.")
     books.created("v1")
     books.refuse_active()
@@ -231,6 +229,73 @@ def test_the_provider_could_not_answer_the_user() -> None:
     books.speak("r2", "And yes.", 100)
     books.done("r2")
     assert books.ends == [("response-1", "completed"), ("response-2", "completed")]
+
+
+def test_nothing_is_asked_for_while_the_provider_is_going_to_answer() -> None:
+    """It would be refused, or be said over the user's words."""
+    books = Books()
+    books.started("u1")
+    books.instruct("Mention the discount.")
+    books.stopped("u1")
+    assert books.asked == []
+    books.created("v1")
+    books.speak("v1", "At nine.", 100)
+    books.done("v1")
+    assert books.asked == ["response-1"]
+
+
+def test_the_provider_does_not_answer_the_user() -> None:
+    """Then it is asked to; should it do so by itself after all, it is asked for nothing else."""
+    books = Books()
+    books.started("u1")
+    books.stopped("u1")
+    books.wait(UNASKED_SECONDS - 0.01)
+    assert books.asked == []
+    books.wait(0.01)
+    assert books.asked == ["response-1"]
+    books.heard("u1", "hello?")
+    books.created("v1")
+    books.refuse_active()
+    books.speak("v1", "Yes.", 100)
+    books.done("v1")
+    books.wait(60)
+    assert books.asked == ["response-1"]
+    assert books.ends == [("response-2", "completed")]
+
+
+def test_typed_words_before_the_provider_answers_spoken_ones() -> None:
+    """One answer is enough."""
+    books = Books()
+    books.started("u1")
+    books.stopped("u1")
+    books.interrupt()
+    books.say("typed")
+    books.created("v1")
+    assert books.sent[-1] == "cancel v1"
+    books.refuse_active()
+    books.done("v1", "cancelled")
+    assert books.asked == ["response-1", "response-1"]
+    books.created("r1", "response-1")
+    books.speak("r1", "Yes.", 100)
+    books.done("r1")
+    assert books.ends == [("response-1", "completed")]
+
+
+def test_it_is_not_asked_again_for_what_is_being_answered() -> None:
+    """The engine has lost patience; but the words are only late, or a noise is answered by the provider itself."""
+    books = Books()
+    books.started("u1")
+    books.stopped("u1")
+    books.again("earlier words")
+    books.created("v1")
+    books.again("earlier words")
+    books.speak("v1", "Yes.", 100)
+    books.done("v1")
+    books.again("earlier words")
+    assert books.asked == []
+    books.heard("u1", "hello")
+    books.again("hello")
+    assert books.asked == ["response-2"]
 
 
 def test_a_request_that_nothing_comes_of() -> None:

@@ -68,11 +68,11 @@ def test_a_voice_turn() -> None:
 
 @pytest.mark.parametrize("at", range(5))
 def test_the_words_come_at_any_time(at: int) -> None:
-    """From before the response to after its end. A final names an answer that is still to end, and no other."""
+    """From before the response to after its end. A final names its answer, once that has begun."""
     books = Books()
     books.started("u1")
     books.stopped("u1")
-    named = ["", "response-1", "response-1", "response-1", ""][at]
+    named = ["", *["response-1"] * 4][at]
     steps: list[Callable[[], None]] = [
         partial(books.created, "v1"),
         partial(books.item, "v1", "i1"),
@@ -111,7 +111,7 @@ def test_that_there_were_no_words_is_said_behind_the_answer() -> None:
     books.speak("v1", "Pardon?", 200)
     assert books.finals == []
     books.done("v1")
-    assert books.since(-2) == ["end response-1 completed", "final '' response-1".removesuffix(" response-1")]
+    assert books.since(-2) == ["end response-1 completed", "final '' response-1"]
 
 
 def test_no_words_and_no_answer() -> None:
@@ -135,9 +135,9 @@ def test_words_that_never_come_behind_an_answer() -> None:
     books.wait(LATE_WORDS_SECONDS - 0.01)
     assert not books.conversation.is_quiet
     books.wait(0.01)
-    assert books.finals == [("", "")]
+    assert books.finals == [("", "response-1")]
     books.heard("u1", "too late")
-    assert books.finals == [("", "")], "words that have left do not come back"
+    assert books.finals == [("", "response-1")], "words that have left do not come back"
     assert books.conversation.is_quiet
 
 
@@ -262,7 +262,7 @@ def test_a_user_who_cuts_in_on_an_answer_has_said_two_things() -> None:
     books.heard("u2", "for two")
     answered(books, "v2")
     books.heard("u1", "I need a taxi")
-    assert books.finals == [("I need a taxi", ""), ("for two", "")]
+    assert books.finals == [("I need a taxi", "response-1"), ("for two", "response-2")]
 
 
 def test_three_in_one() -> None:
@@ -294,7 +294,7 @@ def test_a_noise_without_words() -> None:
     books.stopped("u2")
     books.heard("u2", "")
     answered(books, "v2")
-    assert books.finals == [("book it for nine", ""), ("", "")]
+    assert books.finals == [("book it for nine", ""), ("", "response-2")]
     assert books.ends == [("response-2", "completed")]
 
 
@@ -331,7 +331,7 @@ def test_a_response_that_the_provider_does_not_cancel() -> None:
     assert "cancel v1" not in books.sent
     books.wait(CUT_SECONDS)
     assert "cancel v1" in books.sent
-    books.instruct("Go on.")
+    books.say("typed")
     assert books.asked == []
     books.wait(CUT_SECONDS)
     assert len(books.asked) == 1
@@ -537,6 +537,47 @@ def test_audio_waits_for_the_connection_in_order_and_bounded() -> None:
     assert books.sent == ["append"] * int(HELD_SECONDS)
     books.audio()
     assert len(books.sent) == HELD_SECONDS + 1
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_two_presses_before_the_service_says_anything(refused: bool) -> None:
+    """The client was told of one utterance, and gets the words of one."""
+    books = Books(PUSH_TO_TALK)
+    for _ in range(2):
+        books.audio(200)
+        books.take(Commit())
+    books.committed("u1")
+    books.heard("u1", "a taxi")
+    if refused:
+        books.error("input_audio_buffer_commit_empty")
+    else:
+        books.committed("u2")
+        books.heard("u2", "for two")
+    assert books.finals == [("a taxi" if refused else "a taxi for two", "")]
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_typed_words_overtake_spoken_ones(at: int) -> None:
+    """What was said before and had no answer is known to the model only: its words would cut the answer to the typed ones."""
+    books = Books()
+    steps: list[Callable[[], None]] = [
+        partial(books.started, "u1"),
+        partial(books.stopped, "u1"),
+        partial(books.created, "v1"),
+        partial(books.words, "v1", "Well"),
+    ]
+    for step in steps[: at + 1]:
+        step()
+    books.interrupt("response-1" if at == 3 else None)
+    books.say("typed")
+    if at == 0:
+        books.stopped("u1")
+    if at >= 2:
+        books.done("v1", "cancelled")
+    books.heard("u1", "spoken")
+    spoken = {0: [("spoken", "")], 3: [("spoken", "response-1")]}.get(at, [])
+    answer = "response-1" if at < 2 else "response-2"
+    assert sorted(books.finals) == sorted([("typed", answer), *spoken])
 
 
 def test_push_to_talk_waits_for_the_connection() -> None:
