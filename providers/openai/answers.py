@@ -6,6 +6,7 @@ from typing import TypeVar
 import attrs
 
 from engine.elements import ResponseStatus
+from engine.protocol.session_end import Ending
 
 V = TypeVar("V")
 
@@ -52,17 +53,21 @@ class Answer:
     """One engine response: a provider response with its continuations after tool results (L11)."""
 
     id: str
-    ends_session: bool = attrs.field(default=False)
-    """The session ends when it has been said."""
+    ending: Ending = attrs.field(factory=Ending)
+    """What it has to do with the session's end."""
     is_apology: bool = attrs.field(default=False)
     items: list[SpokenItem] = attrs.field(factory=list[SpokenItem], init=False)
     sounds_from: float | None = attrs.field(default=None, init=False)
     """When its first audio came."""
+    came_at: float = attrs.field(default=0.0, init=False)
+    """When words or audio of it came last."""
     calls: dict[str, Call] = attrs.field(factory=dict[str, Call], init=False)
     rounds: int = attrs.field(default=0, init=False)
     """How often tools' results were followed by another request."""
     is_pending: bool = attrs.field(default=True, init=False)
     """A response of it is asked for, or will be, or is under way."""
+    is_announced: bool = attrs.field(default=False, init=False)
+    """The echo of what it answers has named it."""
     is_shown: bool = attrs.field(default=False, init=False)
     """The engine was told something of it: words, sound or a call."""
     has_spoken: bool = attrs.field(default=False, init=False)
@@ -71,8 +76,6 @@ class Answer:
     """A message of it is complete: what is said next begins a line of its own."""
     has_called: bool = attrs.field(default=False, init=False)
     """Tools were called in its last response: what they give has to be told to the model."""
-    was_asked_to_part: bool = attrs.field(default=False, init=False)
-    """A tool has ended the session, and the model was asked to go on: what it says then is the goodbye."""
     was_stopped: bool = attrs.field(default=False, init=False)
     """An interruption has stopped one of its tools."""
     is_over: bool = attrs.field(default=False, init=False)
@@ -90,6 +93,10 @@ class Answer:
     def received_ms(self) -> float:
         """Of its audio."""
         return sum(item.received_ms for item in self.items)
+
+    @property
+    def text(self) -> str:
+        return " ".join(item.text for item in self.items)
 
     def item(self, item_id: str) -> SpokenItem:
         """The item of that id, which may be new."""

@@ -76,6 +76,11 @@ class Asking:
         """Nothing waits or is on its way."""
         return not (self.waiting or self.asked)
 
+    @property
+    def has_input(self) -> bool:
+        """Something that the user has said waits, and the engine for its echo: it shows nothing before."""
+        return any(request.echo is not None and not request.is_echoed for request in self.waiting)
+
     def deadline(self, now: float) -> float | None:
         not_before = self.not_before if self.waiting and self.not_before > now else None
         times = (not_before, self._overdue_at, self._retry_at, self._give_up_at)

@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import TypeVar
 
 import attrs
 import trio
 
+from engine.boundary import PASSES, Boundary, Outside
 from engine.errors import ErrorCode
 from providers.link import Link, LinkClosedError, LinkRefusedError
 from providers.openai.events import Event, EventReader, Fault, SessionCreated, SessionUpdated
@@ -21,6 +23,17 @@ READY_SECONDS = 5.0
 
 OpenLink = Callable[[str, Mapping[str, str]], AbstractAsyncContextManager[Link]]
 E = TypeVar("E", bound=Exception)
+
+
+def link_at(boundary: Boundary, name: str, open_link: OpenLink) -> OpenLink:
+    """The same links, each of which passes the session's boundary."""
+    if boundary is PASSES:
+        return open_link
+
+    def open_at(url: str, headers: Mapping[str, str]) -> AbstractAsyncContextManager[Link]:
+        return boundary.connect(Outside.LINK, name, partial(open_link, url, headers))
+
+    return open_at
 
 
 @attrs.define(eq=False)

@@ -45,6 +45,8 @@ from engine.elements import (
 from engine.errors import ErrorCode, RealtimeException, Whose
 from engine.interfaces import Message, SessionInput, TokenUsage, ToolCall, ToolSettled
 from engine.protocol.audio import SAMPLE_BYTES
+from engine.protocol.session_end import Ending, PlannedSessionEnd
+from engine.texts import Sentence, say
 from providers.openai import frames, history
 from providers.openai.answers import MAX_ROUNDS, Answer, Call, remember
 from providers.openai.asking import Asking, Request, Unasked
@@ -71,7 +73,7 @@ from providers.openai.events import (
 from providers.openai.faults import FATAL, NOTHING_COMMITTED, RATE_LIMITED, Weight, weigh
 from providers.openai.microphone import Microphone
 from providers.openai.properties import OpenAIProperties
-from providers.openai.texts import APOLOGIZE, GO_ON, INTERRUPTED, NOT_ENDED, STILL_RUNNING, Wording, text_for
+from providers.openai.texts import APOLOGIZE, GO_ON, INTERRUPTED, STILL_RUNNING, text_of
 from providers.openai.utterances import Utterances
 
 logger = logging.getLogger(__name__)
@@ -126,6 +128,8 @@ class Conversation:
     locale: str = "en"
     text_only: bool = False
     usage: TokenUsage = attrs.field(factory=TokenUsage)
+    shielded: frozenset[str] = frozenset()
+    """The tools that an interruption does not stop."""
     is_connected: bool = attrs.field(default=False, init=False)
     """The provider has acknowledged its configuration (M9)."""
     _do: list[Do] = attrs.field(factory=list[Do], init=False)
@@ -146,11 +150,16 @@ class Conversation:
     """Those that are to be cut at the provider, when nothing is being said there."""
     _utterances: Utterances = attrs.field(init=False)
     _microphone: Microphone = attrs.field(init=False)
+    _only_listens: bool = attrs.field(init=False)
+    """The provider hears the user, and finds by itself when an utterance begins and ends."""
     _unasked: Unasked = attrs.field(factory=Unasked, init=False)
+    _session_end: PlannedSessionEnd = attrs.field(factory=PlannedSessionEnd, init=False)
     _told_by: float = attrs.field(default=NEVER, init=False)
     """When the engine should have said what was heard of what the user has cut …"""
     _unshown: list[Answer] = attrs.field(factory=list[Answer], init=False)
-    """… and what cannot have been heard to its end."""
+    """… and what it would name, if it had shown anything of it."""
+    _words_come: bool = attrs.field(default=False, init=False)
+    """The engine hears the user: what was said comes as an input, and the engine drops whatever is said before."""
     _cut_speech: bool = attrs.field(default=False, init=False)
     """What the user said before is not answered, as they went on speaking."""
     _was_heard: bool = attrs.field(default=False, init=False)
@@ -166,11 +175,15 @@ class Conversation:
     def __attrs_post_init__(self) -> None:
         self._utterances = Utterances(self.properties.provider)
         self._microphone = Microphone(self.properties)
+        self._only_listens = self.properties.hears and not self._microphone.is_push_to_talk
 
     # --- what happens
 
     def take(self, item: SessionInput, now: float) -> list[Do]:
         """An input of the session."""
+        if isinstance(item, UserSpeech | AnswerAgain | Action):
+            self._supersede_end()
+            self._words_come = False
         match item:
             case InputAudio(pcm):
                 if self.properties.hears:
@@ -198,12 +211,22 @@ class Conversation:
                 pass  # sensory data reaches the prompt through the context
         return self._done()
 
+    def append(self, pcm: bytes, now: float) -> str | None:
+        """Audio of which nothing comes but the frame that is returned, as is nearly all; no deadline moves nearer, and nothing else
+        is to be looked at again. None: it has to be taken as an input."""
+        if not self._only_listens or not self.is_connected or self._microphone.is_in_a_gap:
+            return None
+        self._microphone.sent(now)
+        return frames.audio_append(pcm)
+
     def instruct(self, instruction: RealtimeInstruction, now: float) -> list[Do]:
         """Context goes in silently; anything else is asked for when its turn comes."""
         if instruction.type.is_contextual:
             self._contexts.append(instruction.text)
             self._send(frames.system_item(instruction.text))
         else:
+            self._session_end.instructed()
+            self._words_come = False
             answer = self._new_answer(ends_session=instruction.ends_session)
             self._ask(Request(answer, frames=(frames.system_item(_as_told(instruction)),)), now)
         return self._done()
@@ -214,7 +237,7 @@ class Conversation:
             case AudioDelta():
                 self._hear(event, now)
             case TextDelta():
-                self._read(event)
+                self._read(event, now)
             case ResponseCreated(response):
                 self._begin(response, now)
             case ItemAdded(response_id, item):
@@ -252,8 +275,7 @@ class Conversation:
         if overdue:
             self._cancel(overdue)
         if now >= self._told_by:
-            self._forget_unshown()
-            self._told_by = NEVER
+            self._forget(self._unshown)
         self._cut_history()
         self._unasked.tick(now)
         self._ask_unasked(now)
@@ -278,6 +300,7 @@ class Conversation:
         self.is_connected = False
         self._stop_speaking()
         self._microphone.lost()
+        self._unshown, self._told_by = [], NEVER
         self._utterances.settle(all_of_them=True)
         self._release(now)
         self._responses.clear()
@@ -288,15 +311,15 @@ class Conversation:
             for call in answer.calls.values():
                 call.is_told = True
         if is_told:
-            self._emit_error(Wording.LOST)
+            self._emit_error(Sentence.CONNECTION_LOST)
         if is_hurt:
             self._apologize(None)
         return self._done()
 
-    def connected(self, messages: Sequence[Message], now: float) -> list[Do]:
+    def connected(self, messages: Sequence[Message], now: float, summary: str = "") -> list[Do]:
         """A connection is ready. It is told the end of the conversation so far and what was held, and asked for what waits."""
         self.is_connected = True
-        for frame in history.retold(messages):
+        for frame in history.retold(messages, summary):
             self._send(frame)
         for context in self._contexts:
             self._send(frames.system_item(context))
@@ -356,6 +379,7 @@ class Conversation:
         """A barge-in, at once; how much was heard of what it cuts is told by the engine, if it had begun."""
         self._microphone.begin(now)
         self._unasked.drop()
+        self._supersede_end()
         self._emit(EmotionalState(SpeakingState.USER_SPEAKING))
         self._emit(Transcript(".", is_interim=True, provider=self.properties.provider))
         self._utterances.begin(item_id)
@@ -366,9 +390,14 @@ class Conversation:
         for answer in unshown:
             self._leave_of(answer, 0.0, "")
         self._cut_history()
-        self._release(now)
-        self._unshown = history.never_shown(self._begun.values(), now)
+        self._unshown = [*self._unshown, *self._in_doubt(cut, now)]
         self._told_by = now + TOLD_SECONDS if self._unshown else NEVER
+        self._release(now)
+
+    def _supersede_end(self) -> None:
+        """The user says something new, maybe while planning was to say whether the session ends."""
+        if self._session_end.supersede():
+            self._tell(frames.system_item(say(Sentence.END_SUPERSEDED, self.locale)))
 
     def _stop_speaking(self) -> None:
         if self._microphone.is_speaking:
@@ -411,11 +440,13 @@ class Conversation:
         logger.warning("an utterance could not be transcribed: %s", event.code or "no reason given")
         if event.code == "DeploymentNotFound" and not self._told_transcription:
             self._told_transcription = True
-            self._emit_error(Wording.NO_TRANSCRIPTION, ErrorCode.RECOGNITION_FAILED)
+            self._emit_error(Sentence.NO_TRANSCRIPTION, ErrorCode.RECOGNITION_FAILED)
         self._utterances.finish(event.item_id, "")
         self._release(now)
 
     def _release(self, now: float) -> None:
+        if self._told_by != NEVER:
+            return  # whether the user went on speaking or answered something is about to be known
         for said in self._utterances.release(now):
             if said.transcript is not None:
                 self._emit(said.transcript)
@@ -432,7 +463,7 @@ class Conversation:
     # --- asking
 
     def _new_answer(self, *, ends_session: bool = False) -> Answer:
-        answer = Answer(self.new_id("response"), ends_session)
+        answer = Answer(self.new_id("response"), Ending(ends_session))
         remember(self._answers, answer.id, answer)
         return answer
 
@@ -447,7 +478,7 @@ class Conversation:
                 self._echo(request)  # nothing more is said before it, though something may be ending
         else:
             logger.warning("too many requests wait for an answer; one more was left out")
-            text = text_for(Wording.TOO_MUCH, self.locale)
+            text = say(Sentence.TOO_MUCH_WAITS, self.locale)
             self._emit(RealtimeError(ErrorCode.TOO_BUSY, text, whose=Whose.CLIENT))
             if request.is_said:
                 self._say_unanswered(request)
@@ -462,7 +493,7 @@ class Conversation:
         if request.answer not in self._open:
             self._open.append(request.answer)
         if request.echo is not None and not request.is_echoed:
-            request.is_echoed = True
+            request.is_echoed = request.answer.is_announced = True
             self._utterances.overtake()
             self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
 
@@ -528,11 +559,12 @@ class Conversation:
         answer = self._responses.get(response_id)
         return None if answer is None or answer.is_over else answer
 
-    def _read(self, delta: TextDelta) -> None:
+    def _read(self, delta: TextDelta, now: float) -> None:
         answer = self._of(delta.response_id)
         if answer is not None and delta.text:
             answer.is_shown = answer.has_spoken = True
             answer.item(delta.item_id).text += delta.text
+            answer.came_at = now
             self._break_line(answer)
             self._emit(Token(delta.text, answer.id))
 
@@ -547,6 +579,7 @@ class Conversation:
         if answer is None or not delta.pcm:
             return
         answer.is_shown = answer.has_spoken = True
+        answer.came_at = now
         answer.sounds_from = now if answer.sounds_from is None else answer.sounds_from
         rate = self.properties.sample_rate
         answer.item(delta.item_id).received_ms += len(delta.pcm) / SAMPLE_BYTES * 1000 / rate
@@ -627,19 +660,18 @@ class Conversation:
 
     def _go_on(self, answer: Answer, now: float) -> None:
         """The answer is complete, or the model is asked again with what the tools gave."""
-        is_goodbye_said = answer.ends_session and (answer.has_spoken or answer.was_asked_to_part)
         if answer.was_stopped:
             self._finish(answer, ResponseStatus.CANCELLED, now)
-        elif not answer.has_called or self._input_ended or is_goodbye_said:
+        elif not answer.has_called or self._input_ended or answer.ending.is_said(has_spoken=answer.has_spoken):
             self._finish(answer, ResponseStatus.COMPLETED, now)
         elif answer.rounds >= MAX_ROUNDS:
             logger.warning("the model called tools in %d responses for one answer; it is not asked again", MAX_ROUNDS)
-            self._emit_error(Wording.ENDLESS_TOOLS)
+            self._emit_error(Sentence.ENDLESS_TOOLS)
             self._finish(answer, ResponseStatus.INCOMPLETE, now)
         else:
             answer.rounds += 1
             answer.is_pending = True
-            answer.was_asked_to_part = answer.ends_session
+            answer.ending.asked_again()
             self._put_first(Request(answer, is_continuation=True))
 
     def _finish(self, answer: Answer, status: ResponseStatus, now: float) -> None:
@@ -654,8 +686,7 @@ class Conversation:
         self._release(now)
 
     def _emit_end(self, answer: Answer, status: ResponseStatus) -> None:
-        is_said = status is ResponseStatus.COMPLETED or (status is ResponseStatus.INCOMPLETE and answer.has_spoken)
-        if answer.ends_session and is_said:
+        if answer.ending.ends_session and status is not ResponseStatus.CANCELLED:
             self._emit(RealtimeCommand("sessionShouldEnd", response_id=answer.id))
         self._emit(ResponseEnd(answer.id, status))
 
@@ -681,26 +712,39 @@ class Conversation:
             call.is_told = True
             self._send(frames.call_output_item(settled.call_id, settled.output))
         answer.was_stopped = answer.was_stopped or settled.interrupted
-        answer.ends_session = answer.ends_session or (settled.ends_session and not settled.is_error)
+        if not answer.is_over:
+            self._session_end.settle(answer.ending, settled)
         self._advance(now)
 
     # --- interruptions
 
     def _interrupt(self, interruption: Interrupted, now: float) -> None:
         """The engine says what was heard of what was playing. Nothing was heard of what came after it."""
-        self._told_by = NEVER
         cut = self._cut_off(now)
         self._unasked.overtake()
         named = self._answers.get(interruption.response_id or "")
+        begun = list(self._begun.values())
+        later = begun[begun.index(named) + 1 :] if named in begun else []
+        earlier = begun[: begun.index(named)] if named in begun and interruption.heard_ms else []
+        in_doubt = dict.fromkeys([*self._unshown, *self._in_doubt(cut, now)])
+        self._forget([answer for answer in in_doubt if answer is not named and answer not in [*earlier, *later]])
+        for answer in later:
+            self._leave_of(answer, 0.0, "")
+        for answer in cut:
+            if answer is named or answer in later or answer in in_doubt:
+                continue
+            self._leave_of(
+                answer, answer.received_ms, answer.text
+            )  # nothing, or it fell silent, and the engine has ended it
+            if answer.is_announced and not answer.is_shown:
+                # the engine may have met its echo after the interruption, and take it for the same words said again
+                self._emit(ResponseEnd(answer.id, ResponseStatus.CANCELLED))
         if named is not None:
-            begun = list(self._begun.values())
-            cut = [*begun[begun.index(named) + 1 :], *cut] if named in begun else cut
             self._leave_of(named, interruption.heard_ms, interruption.heard_text)
             self._was_heard = bool(interruption.heard_ms or (self.text_only and interruption.heard_text))
-        for answer in dict.fromkeys(cut):
-            if answer is not named:
-                self._leave_of(answer, 0.0, "")
+        self._words_come = not self.properties.hears
         self._cut_history()
+        self._release(now)
 
     def _cut_off(self, now: float, *, by_provider: bool = False) -> list[Answer]:
         """Nothing of what is being said or waits may follow. Returns the answers that were open."""
@@ -711,8 +755,8 @@ class Conversation:
         cut, self._open = self._open, []
         for answer in cut:
             answer.cut()
-        if any(answer.ends_session for answer in cut):
-            self._tell(frames.system_item(NOT_ENDED))
+        if any(answer.ending.ends_session for answer in cut):
+            self._tell(frames.system_item(say(Sentence.GOODBYE_CUT, self.locale)))
         if self._asking.active and not by_provider and not was_ending:
             self._cancel(self._asking.active)
         return cut
@@ -723,17 +767,40 @@ class Conversation:
             self._tell(*request.frames)
         if request.echo is not None and not request.is_echoed:
             self._emit(attrs.evolve(request.echo, response_id=request.answer.id))
+            self._emit(ResponseEnd(request.answer.id, ResponseStatus.CANCELLED))
 
     def _leave_of(self, answer: Answer, heard_ms: float, heard_text: str) -> None:
         """Of an answer that was cut no more than this was heard."""
         answer.heard = heard_ms, heard_text
         self._to_cut.append(answer)
 
-    def _forget_unshown(self) -> None:
-        """The user spoke, and the engine did not say what was heard: it has shown nothing of what cannot have been played by then.
-        It does so when the user cuts in again while an earlier turn is still being closed."""
-        self._utterances.was_never_shown(self._unshown)
-        for answer in self._unshown:
+    def _end_echoed(self, answer: Answer) -> None:
+        """One that was cut with nothing of it shown but the input that it answers. Where the engine has met that echo only after the
+        interruption, it may take it for the same words said again, and wait for the answer."""
+        request = self._requests.get(answer.id)
+        if request is not None and request.is_echoed and not answer.is_shown:
+            self._emit(ResponseEnd(answer.id, ResponseStatus.CANCELLED))
+
+    def _in_doubt(self, cut: Sequence[Answer], now: float) -> list[Answer]:
+        """What the engine would name, if it had shown anything of it: what is playing, and of what was cut what has not ended. It shows
+        nothing while an earlier answer that was cut has a tool at work which an interruption does not stop."""
+        begun = list(self._begun.values())
+        is_open = [answer for answer in cut if answer.is_shown and not history.is_idle(answer, now)]
+        held_by = next(
+            (place for place, answer in enumerate(begun) if answer.is_over and self._is_shielded(answer)), None
+        )
+        held = [] if held_by is None else [answer for answer in begun[held_by + 1 :] if answer.heard is None]
+        return list(dict.fromkeys([*history.still_playing(begun, now), *is_open, *held]))
+
+    def _is_shielded(self, answer: Answer) -> bool:
+        return any(call.name in self.shielded and not call.is_settled for call in answer.calls.values())
+
+    def _forget(self, answers: Sequence[Answer]) -> None:
+        """The user cut in, and the engine did not name these: it had shown nothing of them. So it is when the user cuts in again
+        while an earlier turn is still being closed."""
+        self._unshown, self._told_by = [], NEVER
+        self._utterances.was_never_shown(answers)
+        for answer in answers:
             self._leave_of(answer, 0.0, "")
 
     def _cut_history(self) -> None:
@@ -788,26 +855,40 @@ class Conversation:
             return
         self._utterances.settle(all_of_them=False)
         self._release(now)
-        self._emit_error(Wording.FAULT)
+        self._emit_error(Sentence.PROVIDER_FAULT)
         if code in RATE_LIMITED:
             shortest, longest = RATE_LIMIT_SECONDS
             self._asking.not_before = now + min(max(shortest * 2**self._apologies, self._reset_seconds), longest)
+        if answer is not None and answer.ending.ends_session:
+            self._part(answer, now)
+            return
         if answer is not None and (answer.is_shown or self._apologies >= MAX_APOLOGIES):
             self._finish(answer, ResponseStatus.FAILED, now)
             answer = None
         self._apologize(answer)
 
+    def _part(self, answer: Answer, now: float) -> None:
+        """A goodbye has failed. Nobody is asked to say anything again: it is said in a second try, or the session ends without."""
+        if answer.is_shown or self._apologies >= MAX_APOLOGIES:
+            self._finish(answer, ResponseStatus.FAILED, now)
+            return
+        self._apologies += 1
+        answer.is_pending = True
+        self._put_first(self._requests.get(answer.id) or Request(answer, is_continuation=True))
+
     def _apologize(self, answer: Answer | None) -> None:
-        """As `answer`, if that has said nothing, else as an answer of its own."""
+        """As `answer`, if that has said nothing, else as an answer of its own; but not to a user who has spoken since, and is answered."""
+        if answer is None and (self._words_come or self._asking.has_input):
+            return
         if self._apologies >= MAX_APOLOGIES:
             logger.warning("the model is not made to apologize again; the user is waited for")
             return
         self._apologies += 1
         frame = frames.system_item(f"{INSTRUCTION_HEADER} {APOLOGIZE}")
+        has_begun = answer is not None
         answer = answer or self._new_answer()
         answer.is_apology = answer.is_pending = True
-        answer.ends_session = False
-        self._put_first(Request(answer, frames=(frame,), is_continuation=True))
+        self._put_first(Request(answer, frames=(frame,), is_continuation=has_begun))
 
     def _lose_answers(self, now: float) -> bool:
         """Fail what was being said, and ask again for what had not begun. Whether anything was lost."""
@@ -817,7 +898,7 @@ class Conversation:
             request = self._requests.get(answer.id)
             if answer.is_shown or request is None or request.answers_speech:
                 self._finish(answer, ResponseStatus.FAILED, now)
-                is_hurt = True
+                is_hurt = is_hurt or not answer.ending.ends_session
             elif all(waiting.answer is not answer for waiting in self._asking.waiting):
                 answer.is_pending = True
                 self._asking.put_first(request)
@@ -825,12 +906,12 @@ class Conversation:
             request.is_told = False
         return is_hurt
 
-    def _emit_error(self, wording: Wording, code: ErrorCode = ErrorCode.PROVIDER_UNAVAILABLE) -> None:
-        self._emit(RealtimeError(code, text_for(wording, self.locale)))
+    def _emit_error(self, sentence: Sentence, code: ErrorCode = ErrorCode.PROVIDER_UNAVAILABLE) -> None:
+        self._emit(RealtimeError(code, say(sentence, self.locale)))
 
     def _fail(self, code: str) -> None:
         known = FATAL.get(code, ErrorCode.PROVIDER_UNAVAILABLE)
-        self._do.append(Fail(RealtimeException(known, text_for(known, self.locale))))
+        self._do.append(Fail(RealtimeException(known, text_of(known, self.locale))))
 
     # --- common
 

@@ -8,6 +8,8 @@ from providers.openai.answers import Answer
 
 SLACK_SECONDS = 0.1
 """Audio may be played a little faster than it was made."""
+IDLE_SECONDS = 20.0
+"""Of silence, after which the engine ends an answer by itself (`idle_response_end_seconds`); what came of it was shown."""
 RETOLD_MESSAGES = 30
 """Of the conversation so far, told to a new connection: about five minutes of talk."""
 
@@ -34,7 +36,7 @@ def _cut_speech(answer: Answer, heard_ms: float) -> Iterator[str]:
 def _cut_text(answer: Answer, heard: str) -> Iterator[str]:
     """Written words cannot be truncated: what was read of them takes their place."""
     came = [item for item in answer.items if item.text.strip()]
-    is_whole = heard.split() == " ".join(item.text for item in came).split()
+    is_whole = heard.split() == answer.text.split()
     if came and not is_whole and heard.strip():
         yield frames.assistant_item(heard, after=came[0].item_id)
     kept = came if is_whole else []
@@ -44,8 +46,14 @@ def _cut_text(answer: Answer, heard: str) -> Iterator[str]:
     answer.items = kept
 
 
-def never_shown(answers: Iterable[Answer], now: float) -> list[Answer]:
-    """Those whose audio cannot have been played by `now`, played one after the other as soon as it came."""
+def is_idle(answer: Answer, now: float) -> bool:
+    """Whether an answer that has not ended fell silent so long ago that it has ended for the engine."""
+    return answer.came_at <= now - IDLE_SECONDS
+
+
+def still_playing(answers: Iterable[Answer], now: float) -> list[Answer]:
+    """Those whose audio cannot have been played by `now`, played one after the other as soon as it came. When the user cuts in, the
+    engine names the first of them; of the others nothing was heard, nor of any if it names none, as it had shown none yet."""
     found: list[Answer] = []
     free_at = 0.0
     for answer in answers:
@@ -60,8 +68,13 @@ def never_shown(answers: Iterable[Answer], now: float) -> list[Answer]:
     return found
 
 
-def retold(messages: Sequence[Message]) -> Iterator[str]:
-    """The end of the conversation so far, for a connection that knows nothing of it."""
-    spoken = [message for message in messages if message.role is not Role.INSTRUCTION and message.text.strip()]
-    for message in spoken[-RETOLD_MESSAGES:]:
+def spoken(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role is not Role.INSTRUCTION and message.text.strip()]
+
+
+def retold(messages: Sequence[Message], summary: str = "") -> Iterator[str]:
+    """The end of the conversation so far, for a connection that knows nothing of it, and what was said before in few words."""
+    if summary:
+        yield frames.system_item(f"What was said before: {summary}")
+    for message in spoken(messages)[-RETOLD_MESSAGES:]:
         yield frames.user_item(message.text) if message.role is Role.USER else frames.assistant_item(message.text)

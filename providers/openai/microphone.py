@@ -67,6 +67,11 @@ class Microphone:
         self._silence = 0.0
 
     @property
+    def is_in_a_gap(self) -> bool:
+        """Silence stands for what the user says: audio that comes now moves the deadline nearer, else it only moves it on."""
+        return self._silence > 0
+
+    @property
     def deadline(self) -> float | None:
         if not self.is_speaking or self.is_push_to_talk or self._silence >= MAX_SILENCE_SECONDS:
             return None

@@ -52,9 +52,10 @@ class Outlet:
         return bool(self._queue) or self._is_sending
 
     async def flushed(self) -> None:
-        """Until everything has been taken."""
+        """Until everything has been taken. Several tasks may wait."""
         while self.is_full:
-            self._empty = trio.Event()
+            if self._empty.is_set():
+                self._empty = trio.Event()
             await self._empty.wait()
 
     async def run(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from engine.config import CamelModel, RealtimeProperties
 
@@ -10,6 +10,8 @@ OPENAI_URL = "wss://api.openai.com/v1/realtime"
 OPENAI_KEY = "env:OPENAI_API_KEY"
 SAMPLE_RATE = 24000
 """Hz. The API takes and gives PCM at no other rate."""
+LIVE_MODELS = "gpt-live"
+"""How the models' names begin that speak the other protocol."""
 
 
 class TurnDetection(CamelModel):
@@ -56,8 +58,18 @@ class OpenAIProperties(RealtimeProperties):
     noise_reduction: Literal["near_field", "far_field"] | None = None
     speed: float | None = Field(default=None, ge=0.25, le=1.5)
     max_output_tokens: int | None = Field(default=None, ge=1, le=4096)
+    chat: dict[str, Any] = Field(default_factory=dict)
+    """A chat model (its provider's name and its own settings) that sums up the beginning of a conversation when its connection is
+    renewed, before the provider ends it. Without one the last 30 messages are all that is told."""
     reconnect_attempts: int = Field(default=2, ge=0, le=10)
     """Tries to get a connection back that was lost in the middle of a conversation, within `RECONNECT_SECONDS` in all."""
+
+    @field_validator("model")
+    @classmethod
+    def _is_no_live_model(cls, model: str) -> str:
+        if model.startswith(LIVE_MODELS):
+            raise ValueError("must be a model of the Realtime API; those of GPT-Live are of provider OpenAILive")
+        return model
 
     @model_validator(mode="after")
     def _has_a_key(self) -> "OpenAIProperties":
@@ -72,6 +84,10 @@ class OpenAIProperties(RealtimeProperties):
     @property
     def detection(self) -> TurnDetection:
         return TurnDetection.model_validate(self.turn_detection)
+
+    @property
+    def waits_for_planning(self) -> bool:
+        return True
 
     @property
     def hears(self) -> bool:

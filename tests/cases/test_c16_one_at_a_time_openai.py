@@ -11,12 +11,28 @@ import trio
 
 from engine.elements import InstructionType, JsonObject, OutCommand, RealtimeInstruction
 from engine.interfaces import Context, Emit, PlanningManager, ToolResult, TurnInput
-from providers.openai.simulator import Asked, Call, ErrorEvent, Failed, Pace, Reply, Script, Trouble, Utterance
+from engine.testing.scripted import interim
+from providers.openai.asking import UNASKED_SECONDS
+from providers.openai.simulator import Asked, Call, ErrorEvent, Failed, Pace, Reply, Rule, Script, Trouble, Utterance
 from providers.openai.texts import APOLOGIZE
 from tests.cases.support import Tools
-from tests.providers.openai.scene import Scene, open_scene
+from tests.providers.openai.scene import Scene, open_scene, properties
 
 SLOW = Pace(token_seconds=0.6, audio_speed=1.0)
+FIRST = {
+    "an instruction": (1.5, ["first is said."]),
+    "a tool": (1.5, ["Let me see.", "found is said."]),
+    "a continuation": (2.3, ["Let me see.", "found is said."]),
+    "an apology": (1.3, ["Sorry."]),
+}
+"""What is under way, when, and what it says; it begins a second after the turn."""
+SECOND = {
+    "an instruction": "second is said.",
+    "a commentary": "second is said.",
+    "an apology": "Sorry.",
+    "the goodbye": "second is said.",
+}
+"""What asks for speech meanwhile, and what it says."""
 
 
 @attrs.define(eq=False)
@@ -76,6 +92,41 @@ async def test_c16_two_instructions(autojump_clock: trio.testing.MockClock) -> N
 async def look(arguments: JsonObject) -> str:
     await trio.sleep(1)
     return "found"
+
+
+@pytest.mark.parametrize("second", SECOND)
+@pytest.mark.parametrize("first", FIRST)
+async def test_c16_whatever_asks_while_something_is_said(
+    first: str, second: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    at, sentences = FIRST[first]
+    kind = InstructionType.COMMENTARY if second == "a commentary" else InstructionType.INSTRUCTION
+    asking = RealtimeInstruction("second", kind, id="second", ends_session=second == "the goodbye")
+
+    def answer(asked: Asked) -> Reply:
+        words = asked.text.removeprefix("Instruction: ").removeprefix("Say: ")
+        if words == APOLOGIZE:
+            return Reply("Sorry.", pace=SLOW, created_after=0.2)
+        if words == "first" and first != "an instruction":
+            return Reply(ends=Failed("server_error")) if first == "an apology" else Reply(["Let me see.", Call("look")])
+        return obey(attrs.evolve(asked, text=words))
+
+    script = Script(
+        replies=[Reply("Hello.")],
+        answer=answer,
+        happens=[ErrorEvent(Trouble("server_error"), at=at)] if second == "an apology" else [],
+    )
+    planner = Plans([(1.0, say("first")), *([] if second == "an apology" else [(at, asking)])])
+    async with open_scene(script, planner=planner, tool_box=Tools({"look": look})) as scene:
+        await scene.type("hello")
+        with trio.move_on_after(20):
+            await scene.client.wait_for_command("session-end")
+        assert scene.sentences == ["Hello.", *sentences, SECOND[second]]
+        assert set(scene.ends()) == {"completed"}
+        assert scene.service.broken == [], "it was asked for when the first was done"
+        assert len(scene.errors) == [first, second].count("an apology"), "and no client heard of anything else"
+        assert planner.done == (["first"] if second == "an apology" else ["first", "second"])
+        assert bool(scene.at("session-end")) == (second == "the goodbye")
 
 
 async def test_c16_b_while_a_tool_runs_and_is_continued(autojump_clock: trio.testing.MockClock) -> None:
@@ -144,6 +195,36 @@ async def test_c16_the_service_answers_the_user_at_the_same_time(autojump_clock:
         await trio.sleep(10)
         assert scene.sentences == ["Hello.", "discount is said."]
         assert scene.service.broken == []
+
+
+async def test_c16_a_question_asked_again(autojump_clock: trio.testing.MockClock) -> None:
+    """A noise has cut the answer; what the planner adds comes behind it."""
+    planner = Plans([(0.2, say("discount"))])
+    script = Script(
+        replies=[Reply("One two three four five six.", pace=SLOW), Reply("Hello again.", pace=SLOW)], answer=obey
+    )
+    async with open_scene(script, planner=planner, openai=properties(stt_provider="Scripted")) as scene:
+        await scene.type("hello")
+        await trio.sleep(1)
+        scene.recognizer.hear(interim())
+        await trio.sleep(15)
+        assert scene.sentences[-2:] == ["Hello again.", "discount is said."]
+        assert scene.service.broken == []
+        scene.check_history()
+
+
+async def test_c16_b_the_service_begins_by_itself_just_before(autojump_clock: trio.testing.MockClock) -> None:
+    """It is so late with its answer to the user that it is asked for one: it refuses, and answers once. The client hears of nothing."""
+    planner = Plans([(0.0, say("discount"))])
+    late = Reply("Hello.", pace=SLOW, created_after=UNASKED_SECONDS + 0.5)
+    script = Script(replies=[late], answer=obey)
+    async with open_scene(script, planner=planner) as scene:
+        scene.service.speak(Utterance("hello", seconds=0.5))
+        await trio.sleep(20)
+        assert scene.sentences == ["Hello.", "discount is said."]
+        assert [each.rule for each in scene.service.broken] == [Rule.ONE_RESPONSE]
+        assert scene.errors == []
+        scene.check_history()
 
 
 async def test_c16_several_tools_and_a_planner(autojump_clock: trio.testing.MockClock) -> None:

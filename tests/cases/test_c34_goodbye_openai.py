@@ -6,11 +6,12 @@ import trio
 from engine.elements import InstructionType, OutCommand, RealtimeInstruction
 from engine.interfaces import Context, Emit, PlanningManager, TurnInput
 from engine.testing.scripted import final, interim
+from engine.texts import Sentence, say
 from providers.openai.simulator import Asked, Pace, Reply, Say, Script, Utterance
-from providers.openai.texts import NOT_ENDED
 from tests.providers.openai.scene import Scene, open_scene, properties
 
 GOODBYE = "Thank you, goodbye."
+NOT_ENDED = say(Sentence.GOODBYE_CUT, "en")
 
 
 class Ends(PlanningManager):

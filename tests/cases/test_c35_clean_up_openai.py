@@ -23,7 +23,8 @@ def crashing(call: StoreCall) -> Fault | None:
 @pytest.mark.parametrize("plan", [slow, crashing])
 async def test_c35_a_d_the_client_vanishes(plan: object, autojump_clock: trio.testing.MockClock) -> None:
     store = FaultyStore(slow if plan is slow else crashing)
-    async with open_scene(STORY, store=store) as scene:
+    breaks = {"once": "the store takes no session"} if plan is crashing else None
+    async with open_scene(STORY, store=store, breaks=breaks) as scene:
         await scene.type("tell me")
         await trio.sleep(1)
         scene.vanish()

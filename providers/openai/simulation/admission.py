@@ -1,9 +1,10 @@
 """The handshake: who is let in, as what, and how the others are turned away.
 
 Two services are known by their paths: OpenAI's `/v1/realtime?model=…`, and Azure's `/openai/v1/realtime?model=<deployment>` and, older,
-`/openai/realtime?api-version=…&deployment=<deployment>`.
+`/openai/realtime?api-version=…&deployment=<deployment>`. The last one speaks an older dialect.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,6 +18,8 @@ from providers.openai.simulation.settings import REALTIME, TRANSCRIPTION
 OPENAI_PATH = "/v1/realtime"
 AZURE_PATH = "/openai/v1/realtime"
 AZURE_PREVIEW_PATH = "/openai/realtime"
+
+API_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(-preview)?")
 
 PROTOCOL = "realtime"
 KEY_PROTOCOL = "openai-insecure-api-key."
@@ -49,16 +52,24 @@ class Admitted:
     kind: str
     model: str
     azure: bool
+    preview: bool = False
+    """In the older dialect."""
     protocol: str | None = None
     trouble: Trouble | None = None
 
 
-def admit(handshake: Handshake, keys: Collection[str] | None, models: Collection[str] | None) -> Admitted | Refusal:
+def admit(
+    handshake: Handshake,
+    keys: Collection[str] | None,
+    models: Collection[str] | None,
+    tokens: Collection[str] | None = None,
+) -> Admitted | Refusal:
     """Let a client in, or not.
 
     Args:
         keys: The credentials that are known; None for any that is there.
         models: The models or deployments that are known; None for all.
+        tokens: The Entra tokens that are known, on Azure. None: any when `keys` is None too, else none.
     """
     parts = urlsplit(handshake.target)
     query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
@@ -67,10 +78,9 @@ def admit(handshake: Handshake, keys: Collection[str] | None, models: Collection
     azure = parts.path != OPENAI_PATH
     if parts.path == AZURE_PATH and "api-version" in query:
         return Refusal(401, message="The GA path takes no api-version.")
-    if parts.path == AZURE_PREVIEW_PATH and "api-version" not in query:
+    if parts.path == AZURE_PREVIEW_PATH and not API_VERSION.fullmatch(query.get("api-version", "")):
         return Refusal(404, message="Resource not found")
-    credential = _credential(handshake, query, azure=azure)
-    if not credential or (keys is not None and credential not in keys):
+    if not _is_known(handshake, query, keys, tokens if azure else None, azure=azure):
         return Refusal(401, "invalid_api_key", "Incorrect API key provided.")
     return _admit(handshake, query, models, azure=azure, preview=parts.path == AZURE_PREVIEW_PATH)
 
@@ -80,6 +90,10 @@ def _admit(
 ) -> Admitted | Refusal:
     if "call_id" in query:
         return Refusal(404, message=f"No session found for call_id '{query['call_id']}'.")  # there are no calls here
+    if preview and "intent" in query:
+        return Refusal(
+            404, message="Resource not found"
+        )  # X: transcription has events of its own there, and is not simulated
     kind = TRANSCRIPTION if query.get("intent") == TRANSCRIPTION else REALTIME
     model = query.get("deployment" if preview else "model", "")
     if kind == REALTIME and not model:
@@ -88,22 +102,33 @@ def _admit(
         code = "DeploymentNotFound" if azure else "model_not_found"
         return Refusal(404, code, f"The model '{model}' does not exist or you do not have access to it.")
     trouble = None
-    if "openai-beta" in handshake.headers or BETA_PROTOCOL in handshake.protocols:
+    if not preview and ("openai-beta" in handshake.headers or BETA_PROTOCOL in handshake.protocols):
         trouble = BETA
     elif model.startswith("gpt-live"):
         trouble = WRONG_API
-    return Admitted(kind, model, azure, PROTOCOL if PROTOCOL in handshake.protocols else None, trouble)
+    protocol = PROTOCOL if PROTOCOL in handshake.protocols else None
+    return Admitted(kind, model, azure, preview, protocol, trouble)
 
 
-def _credential(handshake: Handshake, query: Mapping[str, str], *, azure: bool) -> str:
-    """An API key, an ephemeral secret or an Entra token, wherever it may stand."""
-    scheme, _, token = handshake.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
+def _is_known(
+    handshake: Handshake,
+    query: Mapping[str, str],
+    keys: Collection[str] | None,
+    tokens: Collection[str] | None,
+    *,
+    azure: bool,
+) -> bool:
+    """Whether there is an API key, an ephemeral secret or an Entra token, where it may stand. Azure takes its keys as bearers too."""
+    scheme, _, rest = handshake.headers.get("authorization", "").partition(" ")
+    bearer = rest.strip() if scheme.lower() == "bearer" else ""
+    if bearer:
+        return (keys is None and tokens is None) or bearer in (*(keys or ()), *(tokens or ()))
     if azure:
-        return handshake.headers.get("api-key", "") or query.get("api-key", "")
-    secrets = [one.removeprefix(KEY_PROTOCOL) for one in handshake.protocols if one.startswith(KEY_PROTOCOL)]
-    return secrets[0] if secrets and PROTOCOL in handshake.protocols else ""
+        key = handshake.headers.get("api-key", "") or query.get("api-key", "")
+    else:
+        secrets = [one.removeprefix(KEY_PROTOCOL) for one in handshake.protocols if one.startswith(KEY_PROTOCOL)]
+        key = secrets[0] if secrets and PROTOCOL in handshake.protocols else ""
+    return bool(key) and (keys is None or key in keys)
 
 
 def body_of(refusal: Refusal) -> bytes:

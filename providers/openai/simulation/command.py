@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what happens: a Script, a sequence of them, or a function of a connection's number; the default echoes",
     )
     parser.add_argument("--key", action="append", help="an API key to accept; may be repeated; the default is any")
+    parser.add_argument("--token", action="append", help="an Entra token to accept on Azure's paths; may be repeated")
     parser.add_argument("--delta-ms", type=int, default=200, help="audio in a delta, without --script (%(default)s)")
     parser.add_argument("--audio-speed", type=float, help="seconds of audio in a second, without --script; all at once")
     parser.add_argument("--token-seconds", type=float, default=0.0, help="between pieces of text, without --script")
@@ -94,6 +96,7 @@ def make_simulator(arguments: Sequence[str]) -> Serving:
     simulator = Simulator(
         scripts,
         keys=options.key,
+        tokens=options.token,
         faults=Faults(options.seed, **chances) if any(chances.values()) else None,
         keeps_records=options.records,
         keeps_audio=options.records,
@@ -102,15 +105,13 @@ def make_simulator(arguments: Sequence[str]) -> Serving:
 
 
 async def serve(serving: Serving) -> None:
-    async with open_simulator(serving.simulator, host=serving.host, port=serving.port) as simulator:
-        sys.stdout.write(f"{simulator.url}\n")
-        sys.stdout.flush()
-        await trio.sleep_forever()
+    """Serve until SIGINT or SIGTERM. They are waited for: a `KeyboardInterrupt` may strike where exceptions get lost, as in a finalizer."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with open_simulator(serving.simulator, host=serving.host, port=serving.port) as simulator:
+            sys.stdout.write(f"{simulator.url}\n")
+            sys.stdout.flush()
+            await anext(signals)
 
 
 def main() -> None:
-    serving = make_simulator(sys.argv[1:])
-    try:
-        trio.run(serve, serving)
-    except* KeyboardInterrupt:
-        pass  # how it is stopped
+    trio.run(serve, make_simulator(sys.argv[1:]))

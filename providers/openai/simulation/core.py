@@ -14,6 +14,7 @@ from providers.openai.simulation.conversation import Conversation, Item, decode_
 from providers.openai.simulation.faults import Chance, Faults
 from providers.openai.simulation.hearing import APPEND_LIMIT, Hearing
 from providers.openai.simulation.model import Model
+from providers.openai.simulation.preview import Preview
 from providers.openai.simulation.response import Response
 from providers.openai.simulation.rules import Refused, Rule
 from providers.openai.simulation.script import (
@@ -30,7 +31,7 @@ from providers.openai.simulation.script import (
 from providers.openai.simulation.settings import REALTIME, Settings
 from providers.openai.simulation.shapes import APPEND, check_event
 from providers.openai.simulation.sound import Voice, plain_voice
-from providers.openai.simulation.wire import Outgoing, Wire
+from providers.openai.simulation.wire import Closing, Frame, Outgoing, Wire
 
 EXPIRED_CODE = 1001
 ADMISSION_CODE = 4000
@@ -59,6 +60,8 @@ class Opening:
     kind: str = REALTIME
     model: str = "gpt-realtime"
     azure: bool = False
+    preview: bool = False
+    """It speaks the older dialect."""
     expires_at: int = 0
     """Seconds since the epoch."""
     admission_error: Trouble | None = None
@@ -107,6 +110,7 @@ class RealtimeCore:
             busy=lambda: self._model.is_busy,
             keeps_audio=keeps_audio,
         )
+        self._dialect = Preview() if opening.preview else None
         self._updates = 0
         self._unanswered_updates = 0
         self._is_ready = False
@@ -146,14 +150,18 @@ class RealtimeCore:
         try:
             event = _parse(frame)
             self._check_readiness(event)
-            self._handlers[_type_of(event)](event)
+            meant = self._dialect.read(event) if self._dialect else event
+            self._handlers[_type_of(meant)](meant)
         except Refused as refused:
             self._refuse(refused, event)
         return event
 
     def take(self, now: float) -> list[Outgoing]:
         """What the client is to be sent by now."""
-        return self._wire.take(now)
+        due = self._wire.take(now)
+        return (
+            due if self._dialect is None else [told for each in due if (told := _told(each, self._dialect)) is not None]
+        )
 
     def next_at(self) -> float | None:
         """When there will be something to take; None when it takes the client to bring anything about."""
@@ -361,6 +369,14 @@ class RealtimeCore:
 
     def _response_done(self, response: Response) -> None:
         self._hearing.response_done(response.audio_ms)
+
+
+def _told(outgoing: Outgoing, dialect: Preview) -> Outgoing | None:
+    """In the dialect; None when it has no such event."""
+    if isinstance(outgoing, Closing):
+        return outgoing
+    event = dialect.write(orjson.loads(outgoing.text))
+    return None if event is None else Frame(outgoing.at, str(event["type"]), orjson.dumps(event).decode())
 
 
 def _parse(frame: str | bytes) -> Json:

@@ -4,11 +4,12 @@ import socket
 import struct
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 import trio.testing
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest, wrap_server_stream
+from wsproto.utilities import LocalProtocolError
 
 from providers.openai.simulation.admission import Handshake, admit, body_of, headers_of
 from providers.openai.simulation.connection import ClientClose, Connection, Observer
@@ -82,6 +83,7 @@ class Simulator:
     Args:
         scripts: What happens on the connections.
         keys: The API keys that are known; None for any.
+        tokens: The Entra tokens that are known, on Azure's paths. None: any when `keys` is None too, else none.
         models: The models or deployments that are known; None for all.
         faults: What goes wrong by chance.
         voice: Makes the model's audio.
@@ -96,6 +98,7 @@ class Simulator:
         scripts: Scripts = ECHO,
         *,
         keys: Collection[str] | None = None,
+        tokens: Collection[str] | None = None,
         models: Collection[str] | None = None,
         faults: Faults | None = None,
         voice: Voice = plain_voice,
@@ -110,6 +113,7 @@ class Simulator:
         """`ws://host:port`, when it is served on TCP."""
         self._scripts = scripts
         self._keys = keys
+        self._tokens = tokens
         self._models = models
         self.faults = faults
         self._voice = voice
@@ -173,6 +177,8 @@ class Simulator:
                 if request is not None:
                     await self._serve_request(connection, request, cut)
                 nursery.cancel_scope.cancel(reason="the connection is over")
+        except* LocalProtocolError:
+            pass  # a ping came while the connection was being closed, and the library would have answered it
         finally:
             connection.ended.set()
             if not self.keeps_records:
@@ -213,18 +219,22 @@ class Simulator:
             await stream.ended.wait()
         if stream.ended.is_set():
             return
-        outcome = connection.script.refusal or admit(handshake, self._keys, self._models)
+        outcome = connection.script.refusal or admit(handshake, self._keys, self._models, self._tokens)
         connection.outcome = outcome
         if isinstance(outcome, Refusal):
-            with trio.move_on_after(CLOSE_SECONDS):
+            with trio.move_on_after(CLOSE_SECONDS), suppress(ConnectionClosed):  # the client may have left just now
                 await request.reject(outcome.status, extra_headers=headers_of(outcome), body=body_of(outcome))
             return
-        websocket = await request.accept(subprotocol=outcome.protocol)
+        try:
+            websocket = await request.accept(subprotocol=outcome.protocol)
+        except ConnectionClosed:
+            return  # the client has left just now
         opening = Opening(
             connection.number,
             outcome.kind,
             outcome.model,
             outcome.azure,
+            outcome.preview,
             int(self._wall_clock() + connection.script.session_seconds),
             outcome.trouble,
         )

@@ -48,6 +48,7 @@ class Books:
     connects: bool = True
     now: float = 0.0
     usage: TokenUsage = attrs.field(factory=TokenUsage)
+    shielded: frozenset[str] = frozenset()
     did: list[Json | RealtimeElement | ToolCall | RealtimeException] = attrs.field(
         factory=list[Json | RealtimeElement | ToolCall | RealtimeException]
     )
@@ -58,7 +59,9 @@ class Books:
     _reader: EventReader = attrs.field(factory=EventReader)
 
     def __attrs_post_init__(self) -> None:
-        self.conversation = Conversation(self.properties, self._new_id, self.locale, self.text_only, self.usage)
+        self.conversation = Conversation(
+            self.properties, self._new_id, self.locale, self.text_only, self.usage, self.shielded
+        )
         if self.connects:
             self.connect()
 
@@ -114,7 +117,15 @@ class Books:
         self.take(AnswerAgain(text))
 
     def audio(self, ms: int = 20) -> None:
-        self.take(InputAudio(pcm(ms)))
+        """The short way, if it may go that: then nobody looks whether there is an earlier deadline now."""
+        before = self.conversation.deadline(self.now)
+        frame = self.conversation.append(pcm(ms), self.now)
+        if frame is None:
+            self.take(InputAudio(pcm(ms)))
+            return
+        self._note([SendFrame(frame)])
+        after = self.conversation.deadline(self.now)
+        assert after is None if before is None else after is None or after >= before
 
     def interrupt(self, response_id: str | None = None, heard_ms: int = 0, heard_text: str = "") -> None:
         self.take(Interrupted(response_id, heard_text, heard_ms))

@@ -2,6 +2,7 @@
 when it is closed: by every invariant of a conversation, by the service's rules, and by comparing what both sides take for heard."""
 
 import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -11,15 +12,16 @@ import attrs
 import trio
 import trio.testing
 
+from engine.boundary import Keep
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import InputAudio, InputElement, InputText, OutCommand, OutError, OutSpeech
-from engine.interfaces import PlanningManager, RealtimeModel, Role, ToolBox
-from engine.pipeline.line import open_line
+from engine.elements import InputAudio, InputElement, InputText, OutCommand, OutError, OutSpeech, SpeechCut
+from engine.interfaces import Agent, InteractionManager, PlanningManager, RealtimeModel, Role, ToolBox
 from engine.principal import Principal
 from engine.session.services import Services
 from engine.session.windowing import ConnectionEnd, run_connection
+from engine.testing.contract import check_record, require_kept
 from engine.testing.faults import FaultyStore
-from engine.testing.invariants import check_memory, check_stream, check_turns, require
+from engine.testing.records import noting_ids, record_of, watched_line
 from engine.testing.schedule import seed_schedule
 from engine.testing.scripted import ScriptedClient, ScriptedRecognizer
 from engine.testing.stage import (
@@ -37,6 +39,7 @@ from providers.openai.simulator import Connection, Rule, Script, Simulator
 
 TOLERANCE_MS = 3
 """Milliseconds are rounded at several places."""
+BYTES_PER_MS = 48
 KEY_VARIABLE = "SOUFFLEUR_SIMULATED_KEY"
 RACES = {Rule.NOTHING_TO_CANCEL, Rule.ONE_RESPONSE}
 """What may be broken when two things happen at the same time."""
@@ -88,6 +91,7 @@ class Scene:
     recognizer: ScriptedRecognizer
     connection: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     end: ConnectionEnd | None = None
+    asked_to_end: float | None = None
     ended_at: float | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
 
@@ -106,6 +110,8 @@ class Scene:
             await trio.sleep(0.02)
 
     def vanish(self) -> None:
+        if self.asked_to_end is None:
+            self.asked_to_end = trio.current_time()
         self.connection.cancel(reason="the client vanished")
 
     # the service
@@ -114,6 +120,11 @@ class Scene:
     def service(self) -> Connection:
         """The newest connection."""
         return self.simulator.connection
+
+    @property
+    def accepted(self) -> Connection:
+        """The newest connection that was not refused."""
+        return [connection for connection in self.simulator.connections if connection.core is not None][-1]
 
     def received(self, event_type: str) -> list[dict[str, Any]]:
         """What all connections were sent of a type."""
@@ -156,27 +167,43 @@ class Scene:
     def check_history(self) -> None:
         """The newest connection's service knows of the same milliseconds of each answer as the engine; of lost connections nobody
         knows. Nothing may be under way."""
-        later = trio.current_time() + 1e6
-        hearing = self.client.line.hearing
-        spoken = dict.fromkeys(e.response_id for e in self.client.elements if isinstance(e, OutSpeech) and e.data)
-        heard = [round(hearing.heard_ms(each, later)) for each in spoken]
-        known = self.known_ms()
+        heard, known = self.heard_ms(), self.known_ms()
         left = unmatched(heard, known)
         assert left is not None, f"heard {heard}, the service knows of {known}"
         assert sum(left) <= TOLERANCE_MS or len(self.simulator.connections) > 1, f"heard {heard}, known {known}"
 
+    def heard_ms(self) -> list[int]:
+        """What the engine takes for heard of each answer, in order. A client plays one after the other, so that of what was sent behind
+        one that was cut nothing was heard; `Hearing` takes the third in a row to begin before the second has ended."""
+        hearing, later = self.client.line.hearing, trio.current_time() + 1e6
+        first, cut, size = dict[str, int](), dict[str, int](), Counter[str]()
+        for place, element in enumerate(self.client.elements):
+            if isinstance(element, OutSpeech) and element.data:
+                first.setdefault(element.response_id, place)
+                size[element.response_id] += len(element.data)
+            elif isinstance(element, SpeechCut):
+                cut[element.response_id] = place
+        heard: list[int] = []
+        cut_until = 0
+        for response_id, place in first.items():
+            ms = 0 if place < cut_until else round(hearing.heard_ms(response_id, later))
+            heard.append(ms)
+            if ms < size[response_id] / BYTES_PER_MS - TOLERANCE_MS:
+                cut_until = max(cut_until, cut.get(response_id, 0))
+        return heard
+
     def known_ms(self) -> list[int]:
         """What the service has of each answer, in order."""
-        core = self.service.core
+        core = self.accepted.core
         assert core is not None
         answers: dict[str, str] = {}
-        for event in self.service.sent_events("response.created"):
+        for event in self.accepted.sent_events("response.created"):
             metadata: dict[str, str] = event["response"]["metadata"] or {}
             response_id = str(event["response"]["id"])
             answers[response_id] = metadata.get("answer") or response_id
         of_item: dict[str, str] = {
             event["item"]["id"]: answers[event["response_id"]]
-            for event in self.service.sent_events("response.output_item.added")
+            for event in self.accepted.sent_events("response.output_item.added")
         }
         known: dict[str, float] = {}
         for item in core.conversation.items:
@@ -186,7 +213,7 @@ class Scene:
 
     def known_words(self) -> list[str]:
         """What the service has of the assistant's written words."""
-        core = self.service.core
+        core = self.accepted.core
         assert core is not None
         items = [item.shown for item in core.conversation.items if item.shown.get("role") == "assistant"]
         return [str(part.get("text", "")) for item in items for part in item["content"]]
@@ -216,35 +243,41 @@ async def open_scene(
     openai: OpenAIProperties | None = None,
     tool_box: ToolBox | None = None,
     planner: PlanningManager | None = None,
+    agent: Agent | None = None,
+    managers: Sequence[InteractionManager] | None = None,
     settings: Settings | None = None,
     store: FaultyStore | None = None,
     seed: int = 0,
     races: Collection[Rule] = RACES,
     half_open: bool = False,
+    keep: Keep | None = None,
+    breaks: Mapping[str, str] | None = None,
     make_model: Callable[[Any], RealtimeModel] = OpenAIRealtimeModel,
     **configuration: Any,
 ) -> AsyncGenerator[Scene]:
     """A session that is ready. Leaving ends the connection, and everything that was said, stored and sent must then keep the rules.
-    `half_open`: the service will not see the end of a connection.
+    `half_open`: the service will not see the end of a connection. `breaks`: as in `open_stage`.
     """
     seed_schedule(seed)
     simulator = simulator or Simulator(script or Script(), wall_clock=wall_clock)
     store, settings = store or FaultyStore(), settings or Settings()
     manager, recognizer = ScriptedManager(tool_box=tool_box, planner=planner), ScriptedRecognizer(24000)
+    environment, own_ids = noting_ids(scripted_environment(seed))
+    fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
+    wishes = PipelineConfiguration(**(fields | configuration))
     before = trio.lowlevel.current_statistics().tasks_living
     async with trio.open_nursery() as serving:
         services = Services(
             settings=settings,
-            catalog=ScriptedCatalog(ScriptedAgent(), openai or properties(), PUBLIC_PROJECT),
+            catalog=ScriptedCatalog(agent or ScriptedAgent(), openai or properties(), PUBLIC_PROJECT),
             store=store,
-            environment=scripted_environment(seed),
+            environment=environment,
             models={name: make_model(memory_link(simulator, serving)) for name in ("OpenAI", "AzureOpenAI")},
-            managers=[manager],
+            managers=managers or [manager],
             recognizers={"Scripted": lambda _: recognizer},
+            keep=keep,
         )
-        fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
-        wishes = PipelineConfiguration(**(fields | configuration))
-        line = open_line(wishes, settings)
+        line = watched_line(wishes, settings)
         scene = Scene(ScriptedClient(line), simulator, manager, store, recognizer)
 
         async def connect() -> None:
@@ -263,7 +296,7 @@ async def open_scene(
             try:
                 yield scene
             finally:
-                scene.connection.cancel(reason="the scene is closed")
+                scene.vanish()
         await trio.testing.wait_all_tasks_blocked()
         left = [connection.number for connection in simulator.connections if not connection.ended.is_set()]
         serving.cancel_scope.cancel(reason="the scene is closed")
@@ -272,7 +305,15 @@ async def open_scene(
     broken = [each for connection in simulator.connections for each in connection.broken if each.rule not in races]
     assert broken == [], "\n".join(f"{each.rule}: {each.detail} {each.event}" for each in broken)
     scene.check_settled()
+    record = record_of(
+        scene.client,
+        manager.contexts,
+        store,
+        wishes,
+        asked_to_end=scene.asked_to_end,
+        ended_at=scene.ended_at,
+        own_ids=own_ids if keep is None else None,
+    )
     if manager.contexts:
-        require(check_stream(scene.client.heard))
-        require(check_turns(store.turns, scene.client.heard))
-        require(check_memory(manager.contexts[-1].messages, store.turns))
+        record.disconnects = manager.disconnects
+    require_kept(check_record(record), breaks or {})

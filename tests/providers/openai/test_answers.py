@@ -12,11 +12,12 @@ from engine.elements import (
     Transcript,
 )
 from engine.errors import ErrorCode
+from engine.texts import Sentence, say
 from providers.openai.answers import MAX_ROUNDS, REMEMBERED
 from providers.openai.asking import BEGIN_SECONDS, MAX_WAITING, RETRY_SECONDS, UNASKED_SECONDS
-from providers.openai.conversation import KEPT_IMAGES
+from providers.openai.conversation import KEPT_IMAGES, MAX_APOLOGIES
 from providers.openai.properties import OpenAIProperties
-from providers.openai.texts import GO_ON, INTERRUPTED, NOT_ENDED, STILL_RUNNING
+from providers.openai.texts import GO_ON, INTERRUPTED, STILL_RUNNING
 from tests.providers.openai.books import Books
 
 WORDS_ONLY = OpenAIProperties(stt_provider="Local")
@@ -634,21 +635,160 @@ def test_an_instruction_whose_model_calls_finish_before_it_speaks() -> None:
 
 
 @pytest.mark.parametrize("status", ["incomplete", "failed"])
-@pytest.mark.parametrize("spoken", [True, False])
-def test_a_goodbye_that_is_not_complete(status: str, spoken: bool) -> None:
-    """What was cut short by the service has been said, more or less; what failed has not."""
+def test_a_goodbye_that_breaks_off_ends_the_session_all_the_same(status: str) -> None:
     books = words_only()
     books.instruct("Goodbye.", ends_session=True)
     books.created("r1", "response-1")
-    if spoken:
-        books.speak("r1", "Good", 100)
+    books.speak("r1", "Good", 100)
     books.done("r1", status)
-    if status == "failed":
-        answer = "response-2" if spoken else "response-1"
-        books.created("r2", answer)
-        books.speak("r2", "Sorry.", 100)
-        books.done("r2")
-    assert should_end(books) == (["response-1"] if status == "incomplete" and spoken else [])
+    assert should_end(books) == ["response-1"]
+    assert books.since(-2) == ["RealtimeCommand", f"end response-1 {status}"]
+    assert len(books.asked) == 1
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3])
+def test_a_goodbye_that_fails_is_said_in_another_try(failures: int) -> None:
+    """And nobody is asked to say anything again. After three the session ends without."""
+    books = words_only()
+    books.instruct("Goodbye.", ends_session=True)
+    for number in range(failures):
+        books.created(f"r{number}", "response-1")
+        books.done(f"r{number}", "failed", error="server_error")
+    if failures <= MAX_APOLOGIES:
+        assert should_end(books) == []
+        books.created("r9", "response-1")
+        books.speak("r9", "Goodbye.", 300)
+        books.done("r9")
+    assert should_end(books) == ["response-1"]
+    assert books.asked == ["response-1"] * min(failures + 1, 3)
+    assert [line for line in books.sent if "Goodbye." in line] == ["system: Instruction: Goodbye."]
+    assert books.conversation.is_quiet
+
+
+# --- planning approves the end (S0) -----------------------------------------------------------------------------------
+
+SUPERSEDED = f"system: {say(Sentence.END_SUPERSEDED, 'en')}"
+
+
+def end_requested() -> Books:
+    """The user wants to leave; the model asks for the end, says its neutral sentence and waits."""
+    books = words_only()
+    books.say("bye")
+    books.created("r1", "response-1")
+    books.call("r1", "c1", "finish_session")
+    books.done("r1")
+    books.settle("c1", "Wait.", requests_end=True)
+    books.created("r2", "response-1")
+    books.speak("r2", "One moment.", 500)
+    books.done("r2")
+    return books
+
+
+def test_the_model_asks_for_the_end_and_waits() -> None:
+    books = end_requested()
+    assert books.asked == ["response-1", "response-1"]
+    assert books.ends == [("response-1", "completed")]
+    assert should_end(books) == []
+    books.instruct("Thank you, goodbye.", ends_session=True)
+    assert SUPERSEDED not in books.sent
+    books.created("r3", "response-2")
+    books.speak("r3", "Thank you, goodbye.", 500)
+    books.done("r3")
+    assert should_end(books) == ["response-2"]
+
+
+def test_what_was_said_with_the_request_is_not_yet_the_neutral_sentence() -> None:
+    books = words_only()
+    books.say("bye")
+    books.created("r1", "response-1")
+    books.speak("r1", "Hm.", 100)
+    books.call("r1", "c1", "finish_session")
+    books.done("r1")
+    books.settle("c1", "Wait.", requests_end=True)
+    assert books.asked == ["response-1", "response-1"]
+
+
+@pytest.mark.parametrize("spoken", [True, False])
+def test_a_model_that_asks_for_the_end_again_is_not_asked_to_go_on(spoken: bool) -> None:
+    books = words_only()
+    books.say("bye")
+    books.created("r1", "response-1")
+    books.call("r1", "c1", "finish_session")
+    books.done("r1")
+    books.settle("c1", "Wait.", requests_end=True)
+    books.created("r2", "response-1")
+    if spoken:
+        books.speak("r2", "One moment.", 500)
+    books.call("r2", "c2", "finish_session")
+    books.done("r2")
+    books.settle("c2", "Wait.", requests_end=True)
+    assert books.asked == ["response-1", "response-1"]
+    assert books.ends == [("response-1", "completed")]
+
+
+def test_another_tool_beside_the_request_still_gets_its_word() -> None:
+    books = words_only()
+    books.say("bye")
+    books.created("r1", "response-1")
+    books.call("r1", "c1", "finish_session")
+    books.done("r1")
+    books.settle("c1", "Wait.", requests_end=True)
+    books.created("r2", "response-1")
+    books.call("r2", "c2", "weather")
+    books.done("r2")
+    books.settle("c2", "sunny")
+    assert len(books.asked) == 3
+    books.created("r3", "response-1")
+    books.speak("r3", "One moment.", 500)
+    books.done("r3")
+    assert books.ends == [("response-1", "completed")]
+
+
+def test_new_words_supersede_the_request() -> None:
+    """The model knows right before it reads the user, and only once."""
+    books = end_requested()
+    books.interrupt()
+    books.say("wait, one more thing")
+    at = books.sent.index("user: wait, one more thing")
+    assert books.sent[at - 1] == SUPERSEDED
+    books.interrupt()
+    books.say("and another")
+    assert books.sent.count(SUPERSEDED) == 1
+
+
+def test_words_after_planning_has_answered_supersede_nothing() -> None:
+    books = end_requested()
+    books.instruct("First ask for the date.")
+    books.interrupt()
+    books.say("yes?")
+    assert SUPERSEDED not in books.sent
+
+
+def test_a_late_request_is_none() -> None:
+    """The user went on before the tool had answered: nothing is waited for."""
+    books = words_only()
+    books.say("bye")
+    books.created("r1", "response-1")
+    books.call("r1", "c1", "finish_session")
+    books.done("r1")
+    books.interrupt("response-1", 0, "")
+    books.say("no, wait")
+    books.settle("c1", "Wait.", requests_end=True)
+    books.interrupt()
+    books.say("hello?")
+    assert SUPERSEDED not in books.sent
+
+
+def test_an_approved_goodbye_that_also_calls_finish_is_not_asked_to_go_on() -> None:
+    books = end_requested()
+    books.instruct("Thank you, goodbye.", ends_session=True)
+    books.created("r3", "response-2")
+    books.speak("r3", "Thank you, goodbye.", 500)
+    books.call("r3", "c3", "finish_session")
+    books.done("r3")
+    books.settle("c3", "Say it.", ends_session=True)
+    assert books.asked == ["response-1", "response-1", "response-2"]
+    assert should_end(books) == ["response-2"]
 
 
 def test_a_goodbye_that_is_interrupted() -> None:
@@ -663,7 +803,7 @@ def test_a_goodbye_that_is_interrupted() -> None:
     books.done("r1", "cancelled")
     assert should_end(books) == []
     assert books.sent[2:] == [
-        f"system: {NOT_ENDED}",
+        f"system: {say(Sentence.GOODBYE_CUT, 'en')}",
         "cancel r1",
         "truncate item_r1 300",
         "user: wait",

@@ -1,5 +1,7 @@
 """Connections that are lost, replaced and renewed, in the whole engine (cases C30 and C31; SPEC P2)."""
 
+from functools import partial
+
 import pytest
 import trio
 import trio.testing
@@ -14,8 +16,12 @@ from engine.elements import (
 from engine.errors import ErrorCode
 from engine.interfaces import Context, Emit, PlanningManager, TurnInput
 from engine.store.documents import SessionState
+from engine.testing.chat import Script as ChatScript
+from engine.testing.chat import ScriptedChat
 from providers.link import CLOSE_SECONDS, PONG_SECONDS, QUIET_SECONDS
 from providers.openai.lifeline import FORCE_SECONDS, RECONNECT_SECONDS, RENEW_SECONDS
+from providers.openai.model import OpenAIRealtimeModel
+from providers.openai.session import RECORD_SECONDS
 from providers.openai.simulator import (
     REAL_TIME,
     Call,
@@ -28,6 +34,7 @@ from providers.openai.simulator import (
     Simulator,
     Utterance,
 )
+from providers.openai.summary import SUMMARY_SECONDS
 from providers.openai.texts import APOLOGIZE
 from tests.cases.support import Tools
 from tests.providers.openai.scene import Scene, open_scene, properties, wall_clock
@@ -283,6 +290,46 @@ async def test_a_connection_is_renewed_before_its_end(autojump_clock: Clock) -> 
         assert scene.simulator.connections[0].client_close is not None
 
 
+@pytest.mark.parametrize(
+    ("answer", "told_before"),
+    [
+        (["They asked ", "for a table."], "They asked for a table."),
+        ([RuntimeError()], ""),
+        ([SUMMARY_SECONDS + 1, "Too late."], ""),
+    ],
+)
+async def test_what_is_too_long_to_be_told_is_summed_up(
+    answer: ChatScript, told_before: str, autojump_clock: Clock
+) -> None:
+    """Where a chat model is configured; and one that fails keeps no connection from being renewed."""
+    chat = ScriptedChat(lambda _: answer)
+    make_model = partial(OpenAIRealtimeModel, find=lambda group, name: lambda settings: chat)
+    openai = properties(chat={"provider": "Scripted"})
+    async with open_scene(Script(session_seconds=HOUR), openai=openai, make_model=make_model) as scene:
+        for number in range(20):
+            await scene.type(f"line {number}")
+            await trio.sleep(100)
+        await trio.sleep(HOUR - RENEW_SECONDS - 2000 + 20)
+        assert len(scene.simulator.connections) == 2
+        first = f"system: What was said before: {told_before}" if told_before else "user: line 5"
+        assert told(scene, 1)[0] == first
+        [request] = chat.requests
+        assert request.messages[1].text.startswith("User: line 0\nAgent: You said: line 0\n")
+        assert request.messages[1].text.endswith("Agent: You said: line 4")
+        assert scene.errors == []
+
+
+async def test_a_short_conversation_is_told_whole(autojump_clock: Clock) -> None:
+    chat = ScriptedChat(lambda _: ["A summary."])
+    make_model = partial(OpenAIRealtimeModel, find=lambda group, name: lambda settings: chat)
+    openai = properties(chat={"provider": "Scripted"})
+    async with open_scene(Script(session_seconds=HOUR), openai=openai, make_model=make_model) as scene:
+        await scene.type("hello")
+        await trio.sleep(HOUR)
+        assert len(scene.simulator.connections) == 2
+        assert chat.requests == []
+
+
 def endless() -> Reply:
     return Reply("and " * 3000, pace=Pace(token_seconds=0.3, audio_speed=1.0, delta_ms=1000))
 
@@ -314,6 +361,48 @@ async def test_a_renewal_is_forced_shortly_before_the_end(autojump_clock: Clock)
         await trio.sleep(5)
         assert any(each.startswith("You said: Instruction:") for each in scene.sentences)
         assert len(scene.at("session-end")) == 0
+
+
+async def test_a_forced_renewal_tells_of_what_was_being_said(autojump_clock: Clock) -> None:
+    """The other connection is ready before the engine has written that down."""
+    async with open_scene([Script(session_seconds=600, replies=[endless()]), Script()]) as scene:
+        await scene.type("tell me")
+        await trio.sleep(600)
+        told = [
+            (event["item"]["role"], event["item"]["content"][0]["text"])
+            for event in scene.service.events("conversation.item.create")
+        ]
+        assert told[0] == ("user", "tell me")
+        assert told[1][0] == "assistant"
+        assert told[1][1].startswith(scene.sentences[0])
+
+
+async def test_a_renewal_right_behind_an_answer_tells_of_it(autojump_clock: Clock) -> None:
+    """It is due, and waits until nobody speaks: until this very moment."""
+    steady = Reply("One two three four five.", pace=REAL_TIME)
+    async with open_scene([Script(session_seconds=1000, replies=[steady]), Script()]) as scene:
+        await trio.sleep(1000 - RENEW_SECONDS - 1)
+        await scene.type("count")
+        await trio.sleep(10)
+        assert len(scene.simulator.connections) == 2
+        assert scene.ends() == ["completed"]
+        assert scene.errors == []
+        assert told(scene, 1) == ["user: count", "assistant: One two three four five."]
+
+
+async def test_the_other_connection_is_lost_as_it_takes_over(autojump_clock: Clock) -> None:
+    scripts = [
+        Script(session_seconds=600, replies=[endless()]),
+        Script(happens=[Disconnect(at=RECORD_SECONDS / 2)]),
+        Script(),
+    ]
+    async with open_scene(scripts) as scene:
+        await scene.type("tell me")
+        await trio.sleep(600)
+        assert len(scene.simulator.connections) == 3
+        await scene.type("hello")
+        await trio.sleep(1)
+        assert scene.sentences[-1] == "You said: hello"
 
 
 async def test_a_user_who_begins_to_speak_while_it_is_renewed(autojump_clock: Clock) -> None:

@@ -58,7 +58,7 @@ def test_an_interruption_before_the_request_begins() -> None:
     books.done("r1", "cancelled")
     assert books.asked == ["response-1", "response-2"]
     assert books.said("response-1") == ""
-    assert books.ends == []
+    assert books.ends == [("response-1", "cancelled")]
 
 
 def test_two_interruptions_cancel_once() -> None:
@@ -99,7 +99,7 @@ def test_a_request_that_was_cut_and_never_begins() -> None:
     books.done("r1", "cancelled")
     books.created("r2", "response-2")
     books.done("r2")
-    assert books.ends == [("response-2", "completed")]
+    assert books.ends == [("response-1", "cancelled"), ("response-2", "completed")]
 
 
 def test_a_cancel_that_came_too_late() -> None:

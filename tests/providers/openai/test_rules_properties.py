@@ -4,6 +4,7 @@ was heard.
 """
 
 from collections import deque
+from math import inf
 
 import attrs
 from hypothesis import settings
@@ -208,6 +209,11 @@ class Race(RuleBasedStateMachine):
         if named or is_told:
             self.do(self.conversation.take(interruption, self.now))
 
+    def outlook(self) -> tuple[float, bool, bool]:
+        """When something is to be done, and what a connection's renewal and the session's end depend on."""
+        deadline = self.conversation.deadline(self.now)
+        return inf if deadline is None else deadline, self.conversation.is_quiet, self.conversation.is_done
+
     # --- what happens
 
     @precondition(lambda self: self.up)
@@ -223,7 +229,12 @@ class Race(RuleBasedStateMachine):
             event = self.reader.read(self.down.popleft())
             if event is None:
                 continue
+            before = self.outlook()
             todo = self.conversation.receive(event, self.now)
+            if isinstance(event, AudioDelta):
+                assert self.outlook() == before, (
+                    "sound has moved something that is looked at again only for other events"
+                )
             if isinstance(event, AudioDelta | TextDelta):
                 for do in todo:
                     if isinstance(do, Emit) and isinstance(do.element, Token | SpeechItem):
@@ -291,6 +302,26 @@ class Race(RuleBasedStateMachine):
         utterance = Utterance("spoken words" if has_words else "", seconds=seconds, transcribed_after=late)
         self.core.speak(utterance, self.now)
         self.take_events()
+
+    @precondition(lambda self: not self.inputs)
+    @rule()
+    def listen(self) -> None:
+        """Audio goes the short way when nothing comes of it but its frame, and else as an input."""
+        before = self.outlook()
+        frame = self.conversation.append(bytes(960), self.now)
+        if frame is None:
+            if self.mode == "voice" and self.conversation.is_connected:  # a gap, which it ends
+                self.do(self.conversation.take(InputAudio(bytes(960)), self.now))
+                frame = self.conversation.append(bytes(960), self.now)
+                assert frame is not None
+                self.up.append(frame)
+            return
+        assert self.mode == "voice"
+        assert frame == frames.audio_append(bytes(960))
+        self.up.append(frame)
+        deadline, *others = self.outlook()
+        assert deadline >= before[0], "a deadline has moved nearer, and nobody is woken for it"
+        assert others == [*before[1:]]
 
     @precondition(lambda self: self.mode == "push")
     @rule(ms=st.sampled_from([40, 400]), commits=st.booleans())

@@ -176,7 +176,8 @@ async def test_a_service_that_does_not_answer(autojump_clock: Clock) -> None:
 @pytest.mark.parametrize("model", ["gpt-live-1", "gpt-realtime"])
 async def test_a_model_that_is_not_for_this(model: str, autojump_clock: Clock) -> None:
     simulator = Simulator(models=["gpt-live-1"], wall_clock=wall_clock)
-    async with open_scene(simulator=simulator, openai=properties(model=model)) as scene:
+    openai = properties().model_copy(update={"model": model})  # the properties would not take gpt-live-1
+    async with open_scene(simulator=simulator, openai=openai) as scene:
         await trio.sleep(1)
         assert [error.code for error in scene.errors] == [ErrorCode.MODEL_NOT_FOUND]
 

@@ -15,15 +15,18 @@ MakeSimulator = Callable[..., Simulator]
 
 def hold(connection: Connection) -> None:
     """Hold all frames of a connection, both ways; what was refused is not held."""
-    azure = isinstance(connection.outcome, Admitted) and connection.outcome.azure
+    outcome = connection.outcome
+    azure = isinstance(outcome, Admitted) and outcome.azure
+    preview = isinstance(outcome, Admitted) and outcome.preview
     order = Order()
     for sent in connection.sent:
-        hold_server_frame(sent.frame, azure=azure)
-        order.see(sent.event)
+        hold_server_frame(sent.frame, azure=azure, preview=preview)
+        if not preview:
+            order.see(sent.event)
     refused = [broken.event for broken in connection.broken if broken.refused]
     for received in connection.received:
         if received.event is not None and received.event not in refused:
-            hold_client_event(received.event)
+            hold_client_event(received.event, preview=preview)
 
 
 @pytest.fixture

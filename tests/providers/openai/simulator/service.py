@@ -64,7 +64,8 @@ class Service:
         self.core.open(self.now)
         self._take()
         if updates:
-            self.send("session.update", session={"type": self.opening.kind, **session})
+            kind = {} if self.opening.preview else {"type": self.opening.kind}
+            self.send("session.update", session={**kind, **session})
 
     # --- driving
 
@@ -74,7 +75,7 @@ class Service:
         before = len(self.core.broken)
         self.core.receive(orjson.dumps(event).decode(), self.now)
         if not any(broken.refused for broken in self.core.broken[before:]):
-            hold_client_event(event)
+            hold_client_event(event, preview=self.opening.preview)
         return self._take()
 
     def send_raw(self, frame: str | bytes) -> list[Event]:
@@ -99,10 +100,11 @@ class Service:
                 continue
             assert self.closing is None, "something came behind the end"
             if self.holds_frames:
-                hold_server_frame(outgoing.text, azure=self.opening.azure)
+                hold_server_frame(outgoing.text, azure=self.opening.azure, preview=self.opening.preview)
             self.frames.append(outgoing)
             found.append(Event(outgoing.at, outgoing.type, orjson.loads(outgoing.text)))
-            self.order.see(found[-1].fields)
+            if not self.opening.preview:
+                self.order.see(found[-1].fields)
         self.events += found
         return found
 

@@ -25,7 +25,12 @@ def outcome(
         (GA, KEY, Admitted("realtime", "mine", azure=True)),
         (GA, {"api-key": "k"}, Admitted("realtime", "mine", azure=True)),
         (GA + "&api-key=k", {}, Admitted("realtime", "mine", azure=True)),
-        (PREVIEW, {"api-key": "k"}, Admitted("realtime", "mine", azure=True)),
+        (PREVIEW, {"api-key": "k"}, Admitted("realtime", "mine", azure=True, preview=True)),
+        (
+            PREVIEW,
+            {"api-key": "k", "openai-beta": "realtime=v1"},
+            Admitted("realtime", "mine", azure=True, preview=True),
+        ),
     ],
 )
 def test_clients_are_let_in(target: str, headers: dict[str, str], expected: Admitted) -> None:
@@ -44,8 +49,12 @@ def test_clients_are_let_in(target: str, headers: dict[str, str], expected: Admi
         ("/v1/realtime?model=x&api-key=k", {}, 401, "invalid_api_key"),
         (GA + "&api-version=2025-04-01-preview", KEY, 401, None),
         ("/openai/realtime?deployment=mine", KEY, 404, None),
+        ("/openai/realtime?api-version=v1&deployment=mine", KEY, 404, None),
+        (PREVIEW + "&intent=transcription", KEY, 404, None),
+        (GA, {"authorization": "Basic x"}, 401, "invalid_api_key"),
+        ("/openai/v1/realtime?deployment=mine", KEY, 400, "missing_required_parameter"),
         ("/v1/realtime", KEY, 400, "missing_required_parameter"),
-        ("/openai/realtime?api-version=x&model=mine", KEY, 400, "missing_required_parameter"),
+        ("/openai/realtime?api-version=2025-04-01-preview&model=mine", KEY, 400, "missing_required_parameter"),
         ("/v1/realtime?call_id=rtc_1", KEY, 404, None),
     ],
 )
@@ -62,6 +71,27 @@ def test_browsers_bring_their_secret_as_a_protocol() -> None:
     assert admitted.protocol == "realtime"
     assert isinstance(outcome(target, {}, "openai-insecure-api-key.ek_1"), Refusal)
     assert isinstance(outcome(target, {}, "realtime", "openai-insecure-api-key.ek_2", keys=["ek_1"]), Refusal)
+
+
+@pytest.mark.parametrize("target", [GA, PREVIEW])
+@pytest.mark.parametrize(
+    ("headers", "is_known"),
+    [
+        ({"api-key": "k"}, True),
+        ({"authorization": "Bearer k"}, True),
+        ({"authorization": "Bearer t"}, True),
+        ({"api-key": "t"}, False),
+        ({"authorization": "Bearer x"}, False),
+        ({"api-key": "x"}, False),
+    ],
+)
+def test_azure_knows_keys_and_tokens(target: str, headers: dict[str, str], is_known: bool) -> None:
+    assert isinstance(admit(Handshake(target, headers), ["k"], None, ["t"]), Admitted) == is_known
+
+
+def test_a_token_of_azure_is_none_of_openai() -> None:
+    handshake = Handshake("/v1/realtime?model=x", {"authorization": "Bearer t"})
+    assert isinstance(admit(handshake, ["k"], None, ["t"]), Refusal)
 
 
 def test_keys_and_models_may_be_known() -> None:

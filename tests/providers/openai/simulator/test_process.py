@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 import trio
+import trio.testing
 from trio_websocket import ConnectionClosed, open_websocket_url, wrap_client_stream
 
 from providers.openai.simulation import command as simulator_command
@@ -32,7 +33,8 @@ def made_badly(number: int) -> str:
 
 
 @pytest.mark.sockets
-async def test_it_prints_its_url_and_serves_until_it_is_stopped() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_it_prints_its_url_and_serves_until_it_is_stopped(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "providers.openai.simulator", "--port", "0", "--script", f"{__name__}:ONE"]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=ROOT)
     try:
@@ -45,7 +47,7 @@ async def test_it_prints_its_url_and_serves_until_it_is_stopped() -> None:
                 while event["type"] != "response.done":
                     event = orjson.loads(await websocket.get_message())
             assert event["response"]["output"][0]["content"][0]["transcript"] == "From a module."
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             assert await process.wait() == 0
     finally:
         with trio.move_on_after(5, shield=True):
@@ -100,6 +102,21 @@ def test_what_is_no_script_is_refused(name: str, capsys: pytest.CaptureFixture[s
         with pytest.raises(SystemExit):
             simulator_command.make_simulator(["--script", name])
         assert name in capsys.readouterr().err
+
+
+async def test_arguments_name_who_is_let_in(autojump_clock: trio.testing.MockClock) -> None:
+    arguments = ["--key", "k", "--key", "l", "--token", "t", "--records"]
+    simulator = simulator_command.make_simulator(arguments).simulator
+    async with trio.open_nursery() as nursery:
+        for secret, is_known in (("k", True), ("l", True), ("t", True), ("x", False)):
+            stream = simulator.connect(nursery)
+            request = (
+                f"GET /openai/v1/realtime?model=mine HTTP/1.1\r\nHost: simulator\r\nAuthorization: Bearer {secret}\r\n"
+            )
+            upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            await stream.send_all(f"{request}{upgrade}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode())
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 101" if is_known else b"HTTP/1.1 401")
+            await stream.aclose()
 
 
 def test_arguments_set_the_pace_and_the_faults() -> None:
