@@ -1,16 +1,14 @@
 """The Demo chat model: a scripted one that says it is one. It needs no key, no network and no memory of its own.
 
-Each request is answered by going through its messages again from the first one, so that a reconnect or a cut answer changes
-nothing. System messages are context for language models and are passed over, except for two things in them: an instruction to
-speak, and the date.
+It plays several parts, told apart by the prompt it is asked with: the speaker of an agent, alone or with a planner; that planner,
+before the first word and after each turn; and a simulated user. Each request is answered from its messages alone.
 """
 
 import itertools
 import json
 import re
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import date
 from typing import Any, ClassVar
 
 import attrs
@@ -20,22 +18,25 @@ from engine.errors import ConfigurationError
 from engine.interfaces import (
     ChatDelta,
     ChatFinished,
-    ChatMessage,
     ChatModel,
     ChatRequest,
     ChatText,
     ChatToolCall,
     ToolSpecification,
 )
-from providers.chat.demo_lines import ADMISSION
-from providers.chat.demo_talk import BOOK_TABLE, Conversation, Reply
+from providers.chat.demo_caller import call_in
+from providers.chat.demo_opening import plan_opening
+from providers.chat.demo_planner import plan_turn
+from providers.chat.demo_prompts import Part, first_prompt, part_of
+from providers.chat.demo_speaker import speak
+from providers.chat.demo_talk import Reply
 
-OPENING = "#intro"
-INSTRUCTION = "Instruction:"
-MESSAGES = 120
-"""How many of the last messages are gone through: 60 turns, about 6 ms. A booking takes fewer than ten."""
-CHARACTERS = 2000
-"""Of each message: nobody says more about a table."""
+PLAY: Mapping[Part, Callable[[ChatRequest], Reply]] = {
+    Part.SPEAKER: speak,
+    Part.PLANNER: plan_turn,
+    Part.OPENING: plan_opening,
+    Part.CALLER: call_in,
+}
 
 
 def make_chat_model(configuration: Mapping[str, Any]) -> "DemoChatModel":
@@ -53,6 +54,7 @@ def make_chat_model(configuration: Mapping[str, Any]) -> "DemoChatModel":
 class DemoChatModel(ChatModel):
     name: ClassVar[str] = "Demo"
     model: str = "demo"
+    is_scripted: bool = True
     _calls: Iterator[int] = attrs.field(factory=itertools.count, init=False)
     """Numbers the tool calls, whose ids must differ."""
 
@@ -75,41 +77,7 @@ class DemoChatModel(ChatModel):
 
 def answer(request: ChatRequest) -> Reply:
     """The reply to the last message of a request. Never raises, whatever the messages say."""
-    talk = Conversation(frozenset(tool.name for tool in request.tools), _today(request.messages), request.locale)
-    calls: dict[str, str] = {}
-    reply = Reply("")
-    for message in request.messages[-MESSAGES:]:
-        text = message.text[:CHARACTERS]
-        match message.role:
-            case "assistant":
-                calls.update((call.call_id, call.name) for call in message.tool_calls)
-                talk.speak(text)
-            case "tool":
-                reply = talk.take_result(calls.get(message.tool_call_id, talk.calling or BOOK_TABLE), message.text)
-            case "user" | "system" if text.startswith(INSTRUCTION):
-                reply = talk.instruct(text.removeprefix(INSTRUCTION))
-            case "user" if text.startswith(OPENING):
-                reply = talk.open()
-            case "user":
-                reply = talk.hear(text)
-                if not talk.has_spoken:
-                    reply = attrs.evolve(reply, text=f"{ADMISSION} {reply.text}")
-            case _:
-                pass
-    return reply
-
-
-def _today(messages: Iterable[ChatMessage]) -> date | None:
-    """The date where the caller is, as the context says it last."""
-    found: date | None = None
-    for message in messages:
-        if message.role == "system":
-            for written in re.findall(r"\b(\d{4}-\d\d-\d\d)T\d\d:\d\d", message.text):
-                try:
-                    found = date.fromisoformat(written)
-                except ValueError:
-                    continue
-    return found
+    return PLAY[part_of(first_prompt(request.messages))](request)
 
 
 def _required(tools: Iterable[ToolSpecification], reply: Reply) -> dict[str, Any]:

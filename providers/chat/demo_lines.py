@@ -43,6 +43,14 @@ QUESTIONS: dict[tuple[Slot, ...], str] = {
 NO_ORDERS = "I cannot take orders here, only book a table."
 CANNOT_CHANGE = "I cannot change it any more, as I am only a demo."
 NO_BOOKINGS = "I am sorry, bookings are not possible here."
+GOODBYE_WORDS = "Thank you for calling. Goodbye!"
+
+# With a planner behind the stage.
+PASSED_ON = "I pass that on to my colleague, who has the book. One moment, please."
+ASKED_FOR = "I do not know that myself, so I have it looked up. One moment, please."
+NOBODY_TO_ASK = "I am sorry, I cannot find that out now."
+SEEING = "I see. One moment, please."
+AGREED = "All right."
 
 
 # --- how things are said ---------------------------------------------------------------------------------------------
@@ -122,6 +130,23 @@ ASKS_MENU = re.compile(
 )
 ORDER = re.compile(r"\b(?:order|please|id like|i would like|i want|can i (?:get|have)|ill (?:have|take)|give me)\b")
 QUESTION = re.compile(r"\b(?:what|which|how much|do you|is there|are there|have you|price|menu|cost)\b")
+
+ASKS = re.compile(
+    r"\b(?:what|which|when|where|who|whom|whose|how|why)\b"
+    + "|"
+    + _LEAD
+    + r"(?:is|are|do|does|did|can|could|may|have|has|will|would|should)\b"
+)
+"""A question, also where recognition gives no question mark."""
+LOOK_UP = re.compile(
+    r"\b(?:gluten\w*|allerg\w*|vegan|vegetarian|lactose|milk|oat|nuts?|walnuts?|eggs?|celery|decaf\w*|sugar|meat|ingredients?"
+    r"|wheelchairs?|steps?|stairs|ramp|disabled|access\w*|hearing|toilets?|restrooms?|bathrooms?|wifi|wi fi|internet|laptops?"
+    r"|park|parking|tram|bus|metro|train|child|children|kids|baby|prams?|strollers?|high ?chairs?|toys|cards?|cash|euros?"
+    r"|split|smok\w*|courtyard|garden|plays?|played|playing|theatre plate|performances?|shows?|programmes?|programs?|curtain"
+    r"|interval|tickets?|surtitles)\b"
+)
+"""What the demo knows no line about, also where another word of the question sounds familiar."""
+THAT_WAS_ALL = re.compile(r"\b(?:thats all|that is all|thats it|that was all|nothing (?:else|more))\b")
 
 CHANGED: tuple[tuple[Slot, re.Pattern[str]], ...] = (
     (Slot.TIME, re.compile(r"\b(?:time|hour)\b")),

@@ -275,7 +275,7 @@ OPENS, LAST_TABLE = 8 * 60, 20 * 60 + 30
 
 def _find_time(words: Sequence[Word], taken: set[int], known: Table, asked: set[Slot]) -> int | None:
     """The last time that is said as one, with the places of its words taken."""
-    half = next((HALF_DAYS[word.text] for word in words if word.text in HALF_DAYS), "")
+    half = _find_half(words)
     # "About five" is an hour, unless guests are being counted.
     signs = {"at"} if Slot.PEOPLE in asked and Slot.TIME not in asked else AT
     found: int | None = None
@@ -296,9 +296,19 @@ def _find_time(words: Sequence[Word], taken: set[int], known: Table, asked: set[
     return found
 
 
+def _find_half(words: Sequence[Word]) -> str:
+    """The half of the day that is said; the "am" of "I am" is none."""
+    halves = (
+        HALF_DAYS[word.text]
+        for index, word in enumerate(words)
+        if word.text in HALF_DAYS and not (word.text == "am" and _text(words, index - 1) == "i")
+    )
+    return next(halves, "")
+
+
 def _find_bare_time(words: Sequence[Word], taken: set[int], known: Table) -> int | None:
     """The last free number as an hour."""
-    half = next((HALF_DAYS[word.text] for word in words if word.text in HALF_DAYS), "")
+    half = _find_half(words)
     for index in range(len(words) - 1, -1, -1):
         number = words[index].number
         if index in taken or number is None or _text(words, index + 1) in PEOPLE:

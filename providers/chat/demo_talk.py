@@ -4,7 +4,6 @@ A `Conversation` is fed what was said, utterance by utterance, and answers each 
 from that, so that feeding it the same words again leads to the same place: a reconnected or interrupted conversation goes on.
 """
 
-import json
 import re
 from collections.abc import Set as AbstractSet
 from datetime import date
@@ -24,6 +23,7 @@ from providers.chat.demo_lines import (
     DONE,
     FINE,
     GOODBYE,
+    GOODBYE_WORDS,
     GREETING,
     HELLO,
     MOMENT,
@@ -50,6 +50,7 @@ from providers.chat.demo_lines import (
     say_time,
     small_talk,
 )
+from providers.chat.demo_results import confirmation_of, error_of, explain, parse_result
 from providers.chat.demo_slots import LAST_TABLE, OPENS, Heard, Slot, Table, hear, on_the_day
 
 BOOK_TABLE = "book_table"
@@ -103,6 +104,20 @@ class Conversation:
     """What the last utterance has told."""
     _number: int = 0
 
+    @property
+    def can_book(self) -> bool:
+        return BOOK_TABLE in self.tools
+
+    @property
+    def is_booking(self) -> bool:
+        """A table was begun, and is not booked."""
+        return self._is_booking
+
+    @property
+    def open_question(self) -> str:
+        """What was asked last and not answered; "" for nothing."""
+        return self._question()
+
     def open(self) -> Reply:
         """The caller asks for the opening; in a conversation under way it goes on instead."""
         if self.has_spoken:
@@ -152,21 +167,13 @@ class Conversation:
         self.calling = ""
         if name != BOOK_TABLE:
             return self._reply("")  # a goodbye has been said already
-        result = _parse(output)
+        result = parse_result(output)
         if result.keys() == {"status"}:  # it still runs; until its result is here there is nothing to confirm again
             self._drop()
             return self._reply(STILL_BOOKING)
-        error = result.get("error")
-        if isinstance(error, str):
+        if error := error_of(result):
             return self._take_error(error)
-        confirmation = next(
-            (
-                value
-                for key in ("confirmation", "message", "text", "result")
-                if isinstance(value := result.get(key), str)
-            ),
-            "Your table is booked.",
-        )
+        confirmation = confirmation_of(result)
         self._close(confirmation)
         return self._reply(f"{DONE} {confirmation} Can I do anything else for you?")
 
@@ -194,18 +201,21 @@ class Conversation:
             self.asked = Asked.NOTHING
             return self._reply(f"{chat} {WHAT}" if chat in (HELLO, FINE) else chat)
         self.asked = Asked.NOTHING
-        return self._reply(f"I heard: {say_again(text)}. {self._offer()}")
+        return self._say_not_understood(text, said)
+
+    def _say_not_understood(self, text: str, said: str) -> Reply:
+        return self._reply(f"I heard: {say_again(text)}. {self._question() or self._offer()}")
 
     def _inform(self, fact: str) -> Reply:
         if question := self._question():
             return self._reply(f"{fact} {question}")
-        if BOOK_TABLE not in self.tools:
+        if not self.can_book:
             return self._reply(fact)
         self.asked = Asked.OFFER
         return self._reply(f"{fact} {self._question()}")
 
     def _start_booking(self, heard: Heard) -> Reply:
-        if BOOK_TABLE not in self.tools:
+        if not self.can_book:
             self.asked = Asked.NOTHING
             return self._reply(f"{NO_BOOKINGS} {self._offer()}")
         self._is_booking = True
@@ -240,7 +250,7 @@ class Conversation:
             return self._reply(f"{chat} {self._question()}")
         if is_yes(said) or NO.search(said):
             return self._reply(self._question())
-        return self._reply(f"I heard: {say_again(text)}. {self._question()}")
+        return self._say_not_understood(text, said)
 
     def _place_number(self, said: str, heard: Heard) -> Heard | None:
         """A number without a word about what it counts, as guests or as an hour; None when that has to be asked."""
@@ -296,34 +306,19 @@ class Conversation:
         return self._reply(MOMENT, BOOK_TABLE, arguments)
 
     def _take_error(self, error: str) -> Reply:
-        """What a failed booking means. The tool speaks to a language model: what it tells that one to do is left out."""
-        sentences = cast("list[str]", re.findall(r"[^.!?]+(?:[.!?](?=\d)[^.!?]+)*[.!?]*", error))
-        told = [one.strip() for one in sentences if not re.search(r"\bthe user\b|^\s*(?:Give|Ask|Offer|Tell)\b", one)]
-        said = plain(" ".join(told))
-        slot = next(
-            (
-                slot
-                for slot, pattern in (
-                    (Slot.PEOPLE, r"\bpeople\b"),
-                    (Slot.NAME, r"\bname\b"),
-                    (Slot.DAY, r"\bday\b|\bdays ahead\b"),
-                    (Slot.TIME, r"\btimes?\b|\btables\b|\bpassed\b"),
-                )
-                if re.search(pattern, said)
-            ),
-            None,
-        )
+        """Say why a booking failed, and ask for what has to be another."""
+        told, slot = explain(error)
         if slot is None:
             self.asked = Asked.CONFIRM
             return self._reply("I am sorry, the booking did not go through. Shall I try again?")
         self._clear(slot)
-        return self._reply(f"I am sorry. {' '.join(told)} {self._question()}")
+        return self._reply(f"I am sorry. {told} {self._question()}")
 
     def _say_goodbye(self) -> Reply:
         call = FINISH_SESSION if FINISH_SESSION in self.tools else ""
         self.calling = call
         self._drop()
-        return self._reply("Thank you for calling. Goodbye!", call)
+        return self._reply(GOODBYE_WORDS, call)
 
     def _cancel(self) -> Reply:
         if self._is_booking:
@@ -334,7 +329,7 @@ class Conversation:
         return self._reply("All right.")
 
     def _offer(self) -> str:
-        return OFFER if BOOK_TABLE in self.tools else OFFER_WITHOUT_TABLES
+        return OFFER if self.can_book else OFFER_WITHOUT_TABLES
 
     # State
 
@@ -382,13 +377,3 @@ class Conversation:
     def _reply(self, text: str, call: str = "", arguments: dict[str, Any] | None = None) -> Reply:
         self.last = Reply(" ".join(text.split()), call, arguments or {})
         return self.last
-
-
-def _parse(output: str) -> dict[str, Any]:
-    try:
-        value = json.loads(output)
-    except (ValueError, RecursionError):
-        return {"message": output} if output.strip() else {}
-    if isinstance(value, dict):
-        return cast("dict[str, Any]", value)
-    return {"message": value} if isinstance(value, str) else {}

@@ -24,7 +24,8 @@ SOUND_ALIKE = {"for": 4, "fore": 4, "to": 2, "too": 2, "ate": 8, "won": 1}
 """Words that recognition writes for a number."""
 
 MONTHS = count("january february march april may june july august september october november december")
-WEEKDAYS = words("monday tuesday wednesday thursday friday saturday sunday")
+WEEK = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+WEEKDAYS = frozenset(WEEK)
 DAY_NAMES = {
     **{name: name for name in WEEKDAYS},
     **{f"{name}s": name for name in WEEKDAYS},

@@ -2,8 +2,8 @@
 
 What endpoints differ in, and what is done about it:
 
-- `stream_options` (token usage) and `temperature` are refused by some. A refusal that names the field is answered by asking
-  again without it, which is then remembered. `includeUsage: false` never asks for usage.
+- `stream_options` (token usage), `temperature` and `response_format` are refused by some. A refusal that names the field is
+  answered by asking again without it, which is then remembered. `includeUsage: false` never asks for usage.
 - The output limit is `max_completion_tokens` at OpenAI, whose newer models refuse the old name, and `max_tokens` elsewhere.
 - Streamed tool calls are told apart by their index; endpoints that send whole calls all with the same index, or none, are told
   apart by the ids of the calls. A call without an id gets one that is unique in the conversation.
@@ -30,6 +30,7 @@ from openai.types.chat import (
 )
 from pydantic import Field
 
+from engine.elements import JsonObject
 from engine.errors import ErrorCode
 from engine.interfaces import (
     ChatDelta,
@@ -66,7 +67,7 @@ DELTAS = 16
 """Deltas held for the reader: the tokens of one network packet, which arrive together, without a task switch for each."""
 TAIL_SECONDS = 1.0
 """What is waited for the token usage and the end of the stream once the answer is whole."""
-OPTIONAL = ("stream_options", "temperature")
+OPTIONAL = ("stream_options", "temperature", "response_format")
 """What is left out when the endpoint refuses it."""
 CUT = frozenset({"length", "content_filter"})
 """Finish reasons of an answer that is not complete."""
@@ -161,6 +162,7 @@ class OpenAIChatModel(ChatModel):
             limit: settings.max_tokens,
             "stream": True,
             "stream_options": {"include_usage": True} if settings.include_usage else None,
+            "response_format": None if request.output_schema is None else write_output_schema(request.output_schema),
         }
         return {name: value for name, value in parameters.items() if value is not None and name not in self._refused}
 
@@ -173,6 +175,11 @@ class OpenAIChatModel(ChatModel):
 
 
 # --- the conversation as the endpoint wants it -----------------------------------------------------------------------
+
+
+def write_output_schema(schema: JsonObject) -> JsonObject:
+    """What an answer has to fit. Not the endpoint's strict mode, which knows only some schemas: whoever asks reads with care."""
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
 def write_messages(messages: Iterable[ChatMessage]) -> Iterable[ChatCompletionMessageParam]:

@@ -26,6 +26,8 @@ from engine.interfaces import (
     Voice,
 )
 from engine.protocol.audio import SAMPLE_BYTES
+from engine.protocol.session_end import Ending, PlannedSessionEnd
+from engine.texts import Sentence, say
 from providers.internal.history import ChatHistory
 from providers.internal.speech import Piece, SpokenResponse
 
@@ -57,8 +59,9 @@ class Generation:
     usage: TokenUsage
     elements: trio.MemorySendChannel[RealtimeElement]
     start_tool: StartTool
-    ends_session: bool = False
-    """The session ends when this answer has been heard: the instruction that it speaks says so, or a tool does."""
+    session_end: PlannedSessionEnd = attrs.field(factory=PlannedSessionEnd)
+    ending: Ending = attrs.field(factory=Ending)
+    """What this answer has to do with the session's end."""
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when the answer is complete, but for its end, or was cut and is unwound."""
     status: ResponseStatus = attrs.field(default=ResponseStatus.COMPLETED, init=False)
@@ -69,8 +72,8 @@ class Generation:
     _open_calls: set[str] = attrs.field(factory=set[str], init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when no result is waited for any more."""
-    _finish_calls: set[str] = attrs.field(factory=set[str], init=False)
-    """The calls of this answer that end the session."""
+    _finish_calls: dict[str, None] = attrs.field(factory=dict[str, None], init=False)
+    """The calls of this answer that end the session, in their order."""
     _goes_on: bool = attrs.field(default=True, init=False)
     """Whether the model is asked again with the results of its calls."""
 
@@ -86,9 +89,9 @@ class Generation:
         self._open_calls.discard(result.call_id)
         if result.interrupted:
             self.stop_asking()
+        self.session_end.settle(self.ending, result)
         if result.ends_session:
-            self.ends_session = True
-            self._finish_calls.add(result.call_id)
+            self._finish_calls[result.call_id] = None
         if not self._open_calls:
             self._settled.set()
 
@@ -103,6 +106,8 @@ class Generation:
         self._remember()
         for call_id in self._finish_calls:
             self.history.add_output(call_id, NOT_ENDED)
+        if self.ending.ends_session:
+            self.history.add_instruction(say(Sentence.GOODBYE_CUT, self.context.locale))
 
     def _remember(self, calls: tuple[ToolCall, ...] = ()) -> None:
         """What was said since the last time, with the calls that follow it."""
@@ -139,10 +144,12 @@ class Generation:
     async def _converse(self, to_speak: trio.MemorySendChannel[Piece]) -> None:
         """Ask the model, run the tools it calls, ask again with their results."""
         for _ in range(MAX_ROUNDS):
-            was_finished, said_before = bool(self._finish_calls), len(self._spoken.text)
+            said_before = len(self._spoken.text)
             calls = await self._ask(to_speak)
             # A barge-in may have come together with the end of the stream: then nothing may be started any more.
             await trio.lowlevel.checkpoint_if_cancelled()
+            if self.context.guard is not None:
+                await self._pass_on(self.context.guard.finish(self.response_id), to_speak)
             has_spoken = bool(self._spoken.text[said_before:].strip())
             pieces = self._spoken.flush()
             self._remember(calls)
@@ -154,10 +161,11 @@ class Generation:
                 return
             await self._settled.wait()
             if not self._goes_on:
-                self.status, self.ends_session = ResponseStatus.INCOMPLETE, False
+                self.status, self.ending = ResponseStatus.INCOMPLETE, Ending()
                 return
-            if self._finish_calls and (has_spoken or was_finished):
-                return  # the goodbye was said with the call, or there was another request to say it
+            if self.ending.is_said(has_spoken=has_spoken):
+                return
+            self.ending.asked_again()
         logger.warning("the chat model called tools in %d requests for one answer; it is not asked again", MAX_ROUNDS)
         message = "The chat model called tools without end; its answer was ended."
         await self.elements.send(RealtimeError(ErrorCode.CHAT_FAILED, message))
@@ -190,6 +198,12 @@ class Generation:
         return tuple(calls)
 
     async def _say(self, text: str, to_speak: trio.MemorySendChannel[Piece]) -> None:
+        guard = self.context.guard
+        await self._pass_on(text if guard is None else guard.feed(self.response_id, text), to_speak)
+
+    async def _pass_on(self, text: str, to_speak: trio.MemorySendChannel[Piece]) -> None:
+        if not text:
+            return
         await self.elements.send(Token(text, self.response_id))
         for piece in self._spoken.feed(text):
             await to_speak.send(piece)

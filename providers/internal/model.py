@@ -3,6 +3,7 @@
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from engine import registry
@@ -18,6 +19,7 @@ from engine.interfaces import (
     ToolBox,
 )
 from engine.llm_log import logged
+from engine.outside import chat_at, synthesizer_at
 from providers.internal.properties import InternalProperties
 from providers.internal.session import InternalSession
 
@@ -33,6 +35,7 @@ FindFactory = Callable[[str, str], PartFactory]
 class InternalRealtimeModel(RealtimeModel):
     name: ClassVar[str] = "Internal"
     properties_class: ClassVar[type[RealtimeProperties]] = InternalProperties
+    passes_boundary: ClassVar[bool] = True
 
     def __init__(self, find: FindFactory = registry.load) -> None:
         self._find = find
@@ -44,10 +47,13 @@ class InternalRealtimeModel(RealtimeModel):
         properties = context.properties
         if not isinstance(properties, InternalProperties):
             raise ConfigurationError(f"The Internal provider cannot use the properties of {properties.provider}.")
-        chat = logged(self._part("chat_models", properties.chat), context, COMPONENT)
+        make_chat = partial(self._part, "chat_models", properties.chat)
+        chat = logged(chat_at(context.boundary, COMPONENT, make_chat), context, COMPONENT)
         synthesizer: Synthesizer | None = None
         if not context.configuration.text_only:
-            synthesizer = self._part("synthesizers", properties.synthesis)
+            name = str(properties.synthesis.get("provider", ""))
+            make_synthesizer = partial(self._part, "synthesizers", properties.synthesis)
+            synthesizer = synthesizer_at(context.boundary, name, make_synthesizer)
         return InternalSession(context, properties, system_prompt, tool_box, chat, synthesizer)
 
     def parts(self, properties: RealtimeProperties) -> Sequence[Part]:

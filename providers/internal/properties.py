@@ -22,3 +22,7 @@ class InternalProperties(RealtimeProperties):
     def synthesis(self) -> dict[str, Any]:
         """What the synthesizer is made from."""
         return {**self.tts, "provider": self.tts_provider}
+
+    @property
+    def waits_for_planning(self) -> bool:
+        return True

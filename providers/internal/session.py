@@ -40,6 +40,8 @@ from engine.interfaces import (
     ToolSettled,
     Voice,
 )
+from engine.protocol.session_end import Ending, PlannedSessionEnd
+from engine.texts import Sentence, say
 from providers.internal.generation import Generation
 from providers.internal.history import KEPT_IMAGES, ChatHistory
 from providers.internal.properties import InternalProperties
@@ -59,6 +61,7 @@ class InternalSession(RealtimeSession):
     """See `RealtimeSession`. A failure of a part is final: the parts themselves retry before their first output."""
 
     makes_sentences = True
+    guards_text = True
 
     context: Context
     internal: InternalProperties
@@ -75,6 +78,7 @@ class InternalSession(RealtimeSession):
     _generation: Generation | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
     _images: list[Image] = attrs.field(factory=list[Image], init=False)
+    _session_end: PlannedSessionEnd = attrs.field(factory=PlannedSessionEnd, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.properties = self.internal
@@ -150,8 +154,14 @@ class InternalSession(RealtimeSession):
             self.history.cut(interruption.response_id, interruption.heard_text)
         for item in self._waiting:
             if isinstance(item, UserSpeech):
+                self._supersede_end()
                 self._remember(item)  # it will not be answered, but was said
         self._waiting.clear()
+
+    def _supersede_end(self) -> None:
+        """The user says something new, maybe while planning was to say whether the session ends."""
+        if self._session_end.supersede():
+            self.history.add_instruction(say(Sentence.END_SUPERSEDED, self.context.locale))
 
     def _remember(self, speech: UserSpeech) -> None:
         self.history.add_user(speech.text, tuple(self._images))
@@ -187,7 +197,7 @@ class InternalSession(RealtimeSession):
             await self._echo(item, generation.response_id, elements)
             nursery.start_soon(generation.run, name=generation.response_id)
             await generation.over.wait()
-            if generation.ends_session:
+            if generation.ending.ends_session:
                 await elements.send(RealtimeCommand("sessionShouldEnd", response_id=generation.response_id))
             await elements.send(ResponseEnd(generation.response_id, generation.status))
         self._generation = self._scope = None
@@ -196,6 +206,10 @@ class InternalSession(RealtimeSession):
     def _begin(
         self, item: ToAnswer, start_tool: StartTool, elements: trio.MemorySendChannel[RealtimeElement]
     ) -> Generation:
+        if isinstance(item, RealtimeInstruction):
+            self._session_end.instructed()
+        else:
+            self._supersede_end()
         match item:
             case UserSpeech():
                 self._remember(item)
@@ -221,7 +235,8 @@ class InternalSession(RealtimeSession):
             usage=self.usage,
             elements=elements,
             start_tool=start_tool,
-            ends_session=isinstance(item, RealtimeInstruction) and item.ends_session,
+            session_end=self._session_end,
+            ending=Ending(isinstance(item, RealtimeInstruction) and item.ends_session),
         )
         if self._ended:
             generation.stop_asking()  # results come as inputs, and there will be none

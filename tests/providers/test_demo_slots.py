@@ -36,6 +36,7 @@ def minutes(hour: int, minute: int = 0) -> int:
         ("we are five, on the third of June at noon", Heard("2026-06-03", minutes(12), 5)),
         ("a table for four, June fifth", Heard("2026-06-05", None, 4)),
         ("just me tomorrow at 9 in the morning", Heard("tomorrow", minutes(9), 1)),
+        ("I am here tomorrow at seven", Heard("tomorrow", minutes(19))),
         ("at seven no at eight", Heard("", minutes(20))),
         ("not seven, eight people", Heard("", None, 8)),
         ("not tomorrow, Friday", Heard("Friday")),

@@ -29,13 +29,8 @@ from engine.elements import (
     UserSpeech,
 )
 from engine.interfaces import (
-    ChatDelta,
-    ChatFinished,
-    ChatMessage,
     ChatModel,
     ChatRequest,
-    ChatText,
-    ChatToolCall,
     Context,
     Message,
     PartFactory,
@@ -52,6 +47,7 @@ from engine.interfaces import (
 from engine.pipeline.tools import ToolRunner
 from engine.protocol.hearing import Hearing
 from engine.store.documents import SessionDocument
+from engine.testing.chat import Script, ScriptedChat
 from engine.testing.scripted import SILENT_SAMPLE
 from engine.testing.stage import EPOCH, scripted_environment
 from providers.internal.model import InternalRealtimeModel
@@ -66,111 +62,15 @@ def clock() -> float:
 
 # --- the chat model ---------------------------------------------------------------------------------------------------
 
-Step = ChatDelta | str | float | Exception
-"""A delta, a text, a delay in seconds, a failure."""
-Script = Sequence[Step]
-"""One answer. A `ChatFinished` is added at its end when it has none."""
 
-
-def tokens(text: str, seconds: float = 0.0) -> list[Step]:
-    """A text word by word, each after a delay."""
-    words = text.split(" ")
-    steps: list[Step] = []
-    for index, word in enumerate(words):
-        steps += [seconds, word if index == len(words) - 1 else f"{word} "]
-    return steps
-
-
-def call(name: str, call_id: str = "", arguments: str = "{}") -> ChatToolCall:
-    return ChatToolCall(call_id, name, arguments)
-
-
-@attrs.define(eq=False)
-class FakeChat(ChatModel):
-    """Answers each request with the next of its scripts, the last one again and again.
-
-    It is strict: a request whose tool calls and results do not match fails a test.
-    """
+class FakeChat(ScriptedChat):
+    """Answers each request with the next of its scripts, the last one again and again."""
 
     name: ClassVar[str] = "Fake"
-    scripts: list[Script]
-    unwind_seconds: float = 0.0
-    """How long leaving a stream takes, cancelled or not."""
-    asked: list[tuple[float, ChatRequest]] = attrs.field(factory=list[tuple[float, ChatRequest]], init=False)
-    open_streams: int = attrs.field(default=0, init=False)
 
-    @property
-    def requests(self) -> list[ChatRequest]:
-        return [request for _, request in self.asked]
-
-    @property
-    def times(self) -> list[float]:
-        return [time for time, _ in self.asked]
-
-    @asynccontextmanager
-    async def open_stream(self, request: ChatRequest) -> AsyncGenerator[trio.MemoryReceiveChannel[ChatDelta]]:
-        check_messages(request.messages)
-        script = self.scripts[min(len(self.asked), len(self.scripts) - 1)]
-        self.asked.append((clock(), request))
-        if script and isinstance(script[0], Exception):
-            raise script[0]
-        send, receive = trio.open_memory_channel[ChatDelta](0)
-        failures: list[Exception] = []
-
-        async def play() -> None:
-            with send:
-                try:
-                    await _play(script, send)
-                except Exception as exc:
-                    failures.append(exc)
-
-        self.open_streams += 1
-        try:
-            with receive:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(play, name="fake chat")
-                    yield receive
-                    nursery.cancel_scope.cancel(reason="the reader has left")
-        finally:
-            self.open_streams -= 1
-            if self.unwind_seconds:  # with 0 there is no checkpoint at all
-                with trio.move_on_after(self.unwind_seconds, shield=True):
-                    await trio.sleep_forever()
-        if failures:
-            raise failures[0]
-
-
-async def _play(script: Script, send: trio.MemorySendChannel[ChatDelta]) -> None:
-    for step in script:
-        match step:
-            case Exception():
-                raise step
-            case float() | int():
-                await trio.sleep(step)
-            case str():
-                await send.send(ChatText(step))
-            case _:
-                await send.send(step)
-    if not any(isinstance(step, ChatFinished) for step in script):
-        await send.send(ChatFinished())
-
-
-def check_messages(messages: Sequence[ChatMessage]) -> None:
-    """What strict endpoints insist on: each call is answered once, directly behind the message that made it."""
-    waiting: list[str] = []
-    seen: set[str] = set()
-    for message in messages:
-        if message.role == "tool":
-            assert message.tool_call_id in waiting, f"a result without its call: {message.tool_call_id}"
-            waiting.remove(message.tool_call_id)
-            continue
-        assert not waiting, f"calls without an answer: {waiting}"
-        assert message.text.strip() or message.tool_calls, f"an empty message of {message.role}"
-        for made in message.tool_calls:
-            assert made.call_id not in seen, f"a call id is used twice: {made.call_id}"
-            seen.add(made.call_id)
-            waiting.append(made.call_id)
-    assert not waiting, f"calls without an answer: {waiting}"
+    def __init__(self, scripts: Sequence[Script], unwind_seconds: float = 0.0) -> None:
+        self.scripts: Sequence[Script] = scripts
+        super().__init__(lambda _: self.scripts[min(len(self.asked), len(self.scripts)) - 1], unwind_seconds)
 
 
 def said(request: ChatRequest) -> list[tuple[str, str]]:
@@ -239,6 +139,7 @@ class FakeTool:
     seconds: float = 0.0
     output: Any = "done"
     ends_session: bool = False
+    requests_end: bool = False
     on_interruption: OnInterruption = OnInterruption.CANCEL
     timeout_seconds: float | None = None
     failure: Exception | None = None
@@ -266,7 +167,7 @@ class FakeToolBox(ToolBox):
         await trio.sleep(tool.seconds)
         if tool.failure is not None:
             raise tool.failure
-        return ToolResult(tool.output, tool.interactions, tool.ends_session)
+        return ToolResult(tool.output, tool.interactions, tool.ends_session, tool.requests_end)
 
 
 def tool_box(*tools: FakeTool) -> FakeToolBox:

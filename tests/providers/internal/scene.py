@@ -11,28 +11,21 @@ import trio.testing
 from engine.config import PipelineConfiguration, Settings
 from engine.elements import EmotionalState, OutCommand, OutSpeech, OutText, RealtimeInstruction, SpeakingState
 from engine.interfaces import Context, Emit, PlanningManager, Role, SystemPrompt, ToolBox, TurnInput
-from engine.pipeline.line import open_line
 from engine.principal import Principal
 from engine.session.services import Services
 from engine.session.windowing import run_connection
+from engine.testing.chat import Script
+from engine.testing.contract import check_record
 from engine.testing.faults import FaultyStore
-from engine.testing.invariants import check_memory, check_stream, check_turns, require
+from engine.testing.invariants import require
+from engine.testing.records import noting_ids, record_of, watched_line
 from engine.testing.schedule import seed_schedule
 from engine.testing.scripted import ScriptedClient, ScriptedRecognizer, final, interim
 from engine.testing.stage import PUBLIC_PROJECT, ScriptedAgent, ScriptedCatalog, ScriptedManager, scripted_environment
 from providers.internal.model import InternalRealtimeModel
 from providers.internal.properties import InternalProperties
 from providers.internal.session import InternalSession
-from tests.providers.internal.fakes import (
-    FakeChat,
-    FakeSynthesizer,
-    FakeTool,
-    FakeToolBox,
-    Script,
-    clock,
-    finder,
-    tool_box,
-)
+from tests.providers.internal.fakes import FakeChat, FakeSynthesizer, FakeTool, FakeToolBox, clock, finder, tool_box
 
 
 class KeptModel(InternalRealtimeModel):
@@ -61,6 +54,7 @@ class Scene:
     store: FaultyStore
     sessions: list[InternalSession]
     connection: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    asked_to_end: float | None = None
     ended_at: float | None = None
 
     # what the user does
@@ -88,6 +82,8 @@ class Scene:
         await trio.testing.wait_all_tasks_blocked()
 
     def vanish(self) -> None:
+        if self.asked_to_end is None:
+            self.asked_to_end = trio.current_time()
         self.connection.cancel(reason="the client vanished")
 
     # what came of it
@@ -158,17 +154,18 @@ async def open_scene(
     model.sessions = []
     box, store, settings = tool_box(*tools), FaultyStore(), settings or Settings()
     manager = ScriptedManager(tool_box=box, planner=planner)
+    environment, own_ids = noting_ids(scripted_environment())
     services = Services(
         settings=settings,
         catalog=ScriptedCatalog(ScriptedAgent(), InternalProperties(stt_provider="Scripted"), PUBLIC_PROJECT),
         store=store,
-        environment=scripted_environment(),
+        environment=environment,
         models={"Internal": model},
         managers=[manager],
         recognizers={"Scripted": lambda _: recognizer},
     )
     wishes = PipelineConfiguration(key="agent:tester", **configuration)
-    line = open_line(wishes, settings)
+    line = watched_line(wishes, settings)
     scene = Scene(ScriptedClient(line), chat, synthesizer, recognizer, box, manager, store, model.sessions)
 
     async def connect() -> None:
@@ -184,12 +181,20 @@ async def open_scene(
         try:
             yield scene
         finally:
-            scene.connection.cancel(reason="the scene is closed")
+            scene.vanish()
     assert trio.lowlevel.current_statistics().tasks_living == before, "a task outlived its session"
     assert (chat.open_streams, synthesizer.speaking) == (0, 0), "a part outlived its session"
-    require(check_stream(scene.client.heard))
-    require(check_turns(store.turns, scene.client.heard))
-    require(check_memory(manager.contexts[-1].messages, store.turns))
+    record = record_of(
+        scene.client,
+        manager.contexts,
+        store,
+        wishes,
+        asked_to_end=scene.asked_to_end,
+        ended_at=scene.ended_at,
+        own_ids=own_ids,
+    )
+    record.disconnects = manager.disconnects
+    require(check_record(record))
 
 
 def joined(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:

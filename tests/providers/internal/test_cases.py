@@ -14,17 +14,8 @@ from engine.elements import (
 )
 from engine.errors import ErrorCode, RealtimeException
 from engine.store.documents import SessionState
-from tests.providers.internal.fakes import (
-    FakeSynthesizer,
-    FakeTool,
-    Script,
-    Step,
-    call,
-    instruction,
-    said,
-    strict_json,
-    tokens,
-)
+from engine.testing.chat import Script, Step, call, tokens
+from tests.providers.internal.fakes import FakeSynthesizer, FakeTool, instruction, said, strict_json
 from tests.providers.internal.scene import Planner, joined, open_scene
 
 # --- C01 --------------------------------------------------------------------------------------------------------------

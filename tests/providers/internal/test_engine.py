@@ -15,16 +15,8 @@ from engine.elements import (
     OnInterruption,
     OutError,
 )
-from tests.providers.internal.fakes import (
-    FakeSynthesizer,
-    FakeTool,
-    Script,
-    Step,
-    call,
-    clock,
-    instruction,
-    tokens,
-)
+from engine.testing.chat import Script, Step, call, tokens
+from tests.providers.internal.fakes import FakeSynthesizer, FakeTool, clock, instruction
 from tests.providers.internal.scene import Planner, Scene, joined, open_scene
 
 # --- turns ------------------------------------------------------------------------------------------------------------

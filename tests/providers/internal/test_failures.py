@@ -13,20 +13,19 @@ from engine.elements import ResponseEnd, ResponseStatus, UserSpeech
 from engine.errors import ConfigurationError, ErrorCode, RealtimeException
 from engine.interfaces import ChatModel, EmptyToolBox, PartFactory, SystemPrompt
 from engine.llm_log import LoggedChat
+from engine.testing.chat import Script, tokens
 from providers.internal.model import KEPT_PARTS, InternalRealtimeModel
 from providers.internal.properties import InternalProperties
 from providers.internal.session import InternalSession
 from tests.providers.internal.fakes import (
     FakeChat,
     FakeSynthesizer,
-    Script,
     clock,
     finder,
     internal_model,
     internal_properties,
     make_context,
     open_rig,
-    tokens,
 )
 
 HELLO = UserSpeech("Hello", "Ears")

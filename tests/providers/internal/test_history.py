@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from engine.elements import Image
 from engine.interfaces import ChatMessage, Message, Role, ToolCall
+from engine.testing.chat import check_messages
 from providers.internal.history import (
     CONTEXTUAL_INSTRUCTIONS,
     KEPT_IMAGES,
@@ -16,7 +17,6 @@ from providers.internal.history import (
     STILL_RUNNING,
     ChatHistory,
 )
-from tests.providers.internal.fakes import check_messages
 
 WORDS = st.lists(st.text("abcě.,!", min_size=1, max_size=6), min_size=1, max_size=12)
 

@@ -13,7 +13,8 @@ from engine.elements import JsonObject
 from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import ChatUsage, Context, SessionLog, TokenUsage
 from engine.store.documents import LogKind
-from tests.providers.internal.fakes import FakeTool, Script, call, make_context, open_rig, tokens, user
+from engine.testing.chat import Script, call, tokens
+from tests.providers.internal.fakes import FakeTool, make_context, open_rig, user
 
 
 @attrs.define(eq=False)

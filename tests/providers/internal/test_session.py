@@ -30,12 +30,12 @@ from engine.interfaces import (
     TokenUsage,
     Voice,
 )
+from engine.testing.chat import call, tokens
 from providers.internal.history import CONTEXTUAL_INSTRUCTIONS, KEPT_IMAGES
 from providers.internal.session import MAX_WAITING
 from tests.providers.internal.fakes import (
     FakeSynthesizer,
     FakeTool,
-    call,
     clock,
     context_line,
     goodbye,
@@ -44,7 +44,6 @@ from tests.providers.internal.fakes import (
     make_context,
     open_rig,
     said,
-    tokens,
     user,
 )
 

@@ -12,17 +12,8 @@ from engine.elements import (
     Token,
     Transcript,
 )
-from tests.providers.internal.fakes import (
-    FakeSynthesizer,
-    FakeTool,
-    Script,
-    call,
-    instruction,
-    open_rig,
-    said,
-    tokens,
-    user,
-)
+from engine.testing.chat import Script, call, tokens
+from tests.providers.internal.fakes import FakeSynthesizer, FakeTool, instruction, open_rig, said, user
 
 # --- interruptions ----------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,11 @@ import trio
 import trio.testing
 
 from engine.elements import (
+    InstructionType,
     OnInterruption,
     RealtimeCommand,
     RealtimeError,
+    RealtimeInstruction,
     ResponseEnd,
     ResponseStatus,
     Text,
@@ -16,17 +18,10 @@ from engine.errors import ErrorCode
 from engine.interfaces import (
     ChatFinished,
 )
+from engine.testing.chat import call, tokens
+from engine.texts import Sentence, say
 from providers.internal.generation import MAX_ROUNDS
-from tests.providers.internal.fakes import (
-    FakeSynthesizer,
-    FakeTool,
-    call,
-    goodbye,
-    open_rig,
-    said,
-    tokens,
-    user,
-)
+from tests.providers.internal.fakes import FakeSynthesizer, FakeTool, goodbye, open_rig, said, user
 
 # --- tools ------------------------------------------------------------------------------------------------------------
 
@@ -255,6 +250,73 @@ async def test_a_call_that_was_interrupted_beside_finish_session_keeps_the_sessi
         await trio.sleep(3)
         assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
         assert len(rig.chat.requests) == 2
+
+
+# --- planning approves the end (S0) -----------------------------------------------------------------------------------
+
+ASK = FakeTool("finish_session", 0.1, "Wait.", requests_end=True)
+SUPERSEDED = say(Sentence.END_SUPERSEDED, "en")
+GOODBYE = RealtimeInstruction("Say goodbye.", InstructionType.INSTRUCTION, ends_session=True)
+
+
+async def test_the_model_asks_for_the_end_and_planning_approves_it(autojump_clock: trio.testing.MockClock) -> None:
+    """A neutral sentence, no further response, then the goodbye."""
+    async with open_rig([call("finish_session")], ["One moment."], ["Goodbye."], tools=[ASK]) as rig:
+        await rig.send(user("Bye"))
+        await trio.sleep(10)
+        assert rig.texts == ["One moment."]
+        assert len(rig.chat.requests) == 2
+        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
+        await rig.instruct(GOODBYE)
+        await trio.sleep(3)
+        assert rig.texts == ["One moment.", "Goodbye."]
+        assert rig.elements[-2:] == goodbye("response-2")
+        assert SUPERSEDED not in [m.text for m in rig.chat.requests[-1].messages]
+
+
+async def test_a_model_that_asks_for_the_end_again_gets_no_further_response(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_rig(
+        [call("finish_session")], ["One moment.", call("finish_session")], ["Too much."], tools=[ASK]
+    ) as rig:
+        await rig.send(user("Bye"))
+        await trio.sleep(10)
+        assert rig.texts == ["One moment."]
+        assert len(rig.ends) == 1
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_new_words_before_planning_has_answered_supersede_the_request(
+    answered: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    async with open_rig([call("finish_session")], ["One moment."], ["Yes?"], tools=[ASK]) as rig:
+        await rig.send(user("Bye"))
+        await trio.sleep(2)
+        if answered:
+            await rig.instruct(RealtimeInstruction("Ask for the date.", InstructionType.INSTRUCTION))
+            await trio.sleep(2)
+        await rig.interrupt()
+        await rig.send(user("Wait, one more thing"))
+        await trio.sleep(2)
+        await rig.send(user("And another"))
+        await trio.sleep(2)
+        told = [m.text for m in rig.chat.requests[-1].messages]
+        assert told.count(SUPERSEDED) == (0 if answered else 1)
+        if not answered:
+            assert told[told.index("Wait, one more thing") - 1] == SUPERSEDED
+
+
+async def test_a_goodbye_that_was_cut_is_known_to_be_none(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_rig(tokens("Goodbye then.", 1.0), ["Yes?"]) as rig:
+        await rig.instruct(GOODBYE)
+        await trio.sleep(1.5)
+        await rig.interrupt()
+        await rig.send(user("Wait"))
+        await trio.sleep(3)
+        told = [m.text for m in rig.chat.requests[-1].messages]
+        assert told[-2:] == [say(Sentence.GOODBYE_CUT, "en"), "Wait"]
+        assert not any(isinstance(e, RealtimeCommand) for e in rig.elements)
 
 
 async def test_a_failed_finish_session_ends_nothing(autojump_clock: trio.testing.MockClock) -> None:
