@@ -142,7 +142,10 @@ class Hearing:
         """When what was sent of it will have been played; `now` when it has been or was cut."""
         if response.cut_ms is not None:
             return now
-        return now + (response.sent_ms - self._heard(response, now)) / 1000
+        starts = (
+            now if response.plays_from is None or response.reported_ms is not None else max(now, response.plays_from)
+        )
+        return starts + (response.sent_ms - self._heard(response, now)) / 1000
 
     def has_speech(self, response_id: str) -> bool:
         """Whether any speech of it was queued."""

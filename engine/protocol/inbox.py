@@ -68,6 +68,10 @@ class Inbox:
                 return
         self._queue.append(element)
 
+    def waiting(self) -> list[InputElement]:
+        """What waits, in its order; it goes on waiting."""
+        return [InputAudio(bytes(item.data)) if isinstance(item, _Audio) else item for item in self._queue]
+
     def take(self) -> InputElement | None:
         """The next element, None when there is none."""
         if not self._queue:

@@ -71,7 +71,8 @@ def to_output(element: RealtimeElement, turn_id: str) -> OutputElement:
         case ResponseEnd(response_id, status):
             return _command("response-end", turn_id, {"responseId": response_id, "status": status.value})
         case RealtimeInstruction(text, kind):
-            return _command("realtime-instruction", turn_id, {"instructionType": kind.value, "text": text})
+            told = {"instructionId": element.id, "passId": element.pass_id, "instructionType": kind.value, "text": text}
+            return _command("realtime-instruction", turn_id, told)
         case RealtimeDelegation(delegation_id, text, offset_ms):
             return _command("realtime-delegation", turn_id, {"id": delegation_id, "text": text, "offsetMs": offset_ms})
         case RealtimeCommand(name, parameters):

@@ -9,11 +9,11 @@ from engine.elements import (
     MultimodalInteraction,
     OnInterruption,
     RealtimeElement,
-    RealtimeInstruction,
     ResponseStatus,
     ToolEvent,
     Transcript,
 )
+from engine.protocol.steering import Whisper
 
 
 @attrs.frozen
@@ -34,6 +34,7 @@ class ResponseRecord:
     sentences: list[str] = attrs.field(factory=list[str])
     status: ResponseStatus | None = None
     heard: str | None = None
+    has_sound: bool = False
 
     @property
     def text(self) -> str:
@@ -81,7 +82,7 @@ class Turn:
     tools: OrderedDict[str, ToolEvent] = attrs.field(factory=OrderedDict[str, ToolEvent])
     """By call id: the start event, then the one that settled it."""
     parameters: dict[str, ToolEvent] = attrs.field(factory=dict[str, ToolEvent])
-    instructions: list[RealtimeInstruction] = attrs.field(factory=list[RealtimeInstruction])
+    instructions: list[Whisper] = attrs.field(factory=list[Whisper])
     multimodal: list[MultimodalInteraction] = attrs.field(factory=list[MultimodalInteraction])
     timing: Timing = attrs.field(factory=Timing)
     was_interrupted: bool = False
@@ -113,6 +114,12 @@ class Turn:
     def expects_echo(self) -> bool:
         """Nothing that the model may say now belongs to this turn: its words have not come, and nobody asked it to speak."""
         return self.words_come_first and self.final is None and not self.is_lapsed and not self.window_open
+
+    @property
+    def is_parting(self) -> bool:
+        """The model was last asked for the goodbye."""
+        asked = [whisper.instruction for whisper in self.instructions if not whisper.type.is_contextual]
+        return bool(asked) and asked[-1].ends_session
 
     @property
     def user_text(self) -> str:

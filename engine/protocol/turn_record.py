@@ -4,6 +4,7 @@ from datetime import datetime
 
 from engine.elements import ToolPhase
 from engine.protocol.memory import is_action
+from engine.protocol.steering import Whisper
 from engine.protocol.turn import Timing, Turn
 from engine.store.documents import (
     InstructionRecord,
@@ -48,7 +49,7 @@ def turn_document(turn: Turn, *, session_id: str, index: int, started_at: dateti
             )
             for call_id, event in turn.tools.items()
         ],
-        instructions=[InstructionRecord(type=item.type.value, text=item.text) for item in turn.instructions],
+        instructions=[_instruction(whisper) for whisper in turn.instructions],
         multimodal=[{"kind": item.kind.value, "name": item.name, "data": dict(item.data)} for item in turn.multimodal],
         timing=_timing(turn.timing, turn.started_at or 0.0),
     )
@@ -60,6 +61,19 @@ def _input(turn: Turn) -> TurnInputRecord:
     if is_action(turn):
         return TurnInputRecord(text=turn.final.text, kind="action")
     return TurnInputRecord(text=turn.final.text, kind="text" if turn.final.provider == TYPED else "speech")
+
+
+def _instruction(whisper: Whisper) -> InstructionRecord:
+    return InstructionRecord(
+        id=whisper.instruction.id,
+        type=whisper.type.value,
+        text=whisper.text,
+        pass_id=whisper.pass_id,
+        injected_ms=whisper.injected_ms,
+        outcome=whisper.outcome,
+        response_id=whisper.response_id,
+        spoken_in_turn=whisper.spoken_in,
+    )
 
 
 def _timing(timing: Timing, start: float) -> TimingLog:

@@ -41,6 +41,7 @@ from engine.elements import (
 )
 from engine.protocol.hearing import Hearing
 from engine.protocol.sentences import SentenceAssembler
+from engine.protocol.steering import SteeringLedger
 from engine.protocol.turn import (
     AmendTurn,
     AskAgain,
@@ -102,6 +103,8 @@ class TurnMachine:
     limits: TurnLimits = attrs.field(factory=TurnLimits)
     assembler: SentenceAssembler | None = attrs.field(factory=SentenceAssembler)
     """None when the session makes its own sentences."""
+    steering: SteeringLedger = attrs.field(factory=SteeringLedger)
+    """Told what becomes of instructions; it decides nothing here."""
 
     turn: Turn = attrs.field(init=False)
     """The oldest turn that is not closed."""
@@ -147,6 +150,8 @@ class TurnMachine:
         """An element from the model, the recognition or a tool."""
         if not self._is_over:
             self._receive(element, now)
+        elif isinstance(element, ToolEvent) and element.call_id in self._calls:
+            self._take_tool(element, now)  # the end stands; how a call went that is running is told all the same
         elif isinstance(element, Transcript) and element.is_interim and self.turn.is_fresh:
             self._begin(self.turn, now)  # the end stands; the user is not made to hear the rest of the goodbye
             self._open_utterance(element, self.turn, now)
@@ -162,7 +167,8 @@ class TurnMachine:
 
     def instructed(self, instruction: RealtimeInstruction, turn: Turn, now: float) -> list[Do]:
         """An instruction is about to be injected; one that asks for speech opens the response window (M7)."""
-        turn.instructions.append(instruction)
+        injected_ms = 0 if turn.started_at is None else round((now - turn.started_at) * 1000)
+        turn.instructions.append(self.steering.injected(instruction, turn.id, injected_ms))
         self._send(instruction, turn)
         return self._settle(now) if instruction.type.is_contextual else self.speech_asked(turn, now)
 
@@ -208,6 +214,7 @@ class TurnMachine:
         `client_is_gone`: nothing plays any more, so that what the client had not played by now was not heard.
         """
         turn = self.turn
+        self.steering.session_over()
         if turn.window_open and not turn.is_closing:
             if status is ResponseStatus.CANCELLED:
                 self._end_cut_response(self._cut_response(turn, now), turn)
@@ -564,6 +571,7 @@ class TurnMachine:
         if turn.is_closing:
             return
         turn.is_cut = True
+        self.steering.barge_in(turn.id)
         if turn.legs is Legs.RUNNING:
             self._do.append(CancelLegs(turn, "barge-in"))
         if turn.open_calls:
@@ -615,6 +623,10 @@ class TurnMachine:
         record.heard = self.hearing.heard_text(record.response_id, now)
         if len(record.heard) > len(record.text):  # a clause was heard whose sentence was never complete
             record.sentences = [record.heard]
+        is_heard = bool(record.heard.strip()) or (
+            not record.text and self.hearing.heard_ms(record.response_id, now) > 0
+        )
+        self.steering.response_cut(record.response_id, heard=is_heard)
         self._do.append(CutSpeech(record.response_id, turn.id))
 
     def _take_final(self, final: Transcript, now: float) -> None:
@@ -636,6 +648,8 @@ class TurnMachine:
         turn.is_lapsed = False
         turn.is_asked_again = final.is_synthetic and self._asked_again == final.text
         self._asked_again = None
+        if not final.is_synthetic:
+            self.steering.user_spoke()
         turn.timing.final_transcript = now
         self._send(final, turn)
         if turn.is_cut:
@@ -701,10 +715,12 @@ class TurnMachine:
             return
         self._begin(turn, now)
         record = self._open_response(turn, element.response_id)
+        self.steering.response_began(record.response_id, turn.id, now)
         turn.window_open = True
         self._model_at = now
         match element:
             case SpeechItem():
+                record.has_sound = True
                 if turn.timing.first_audio is None:
                     turn.timing.first_audio = now
                 turn.timing.last_audio = now
@@ -763,6 +779,9 @@ class TurnMachine:
         turn = self.turn
         while turn.window_open:  # one that was named and never begun, behind the one that fell silent, ends too
             record = self._open_response(turn, turn.expected_response)
+            if turn.is_parting and self._goodbye_in is None:
+                self._goodbye_in = turn
+                self._send(RealtimeCommand(SESSION_SHOULD_END, response_id=record.response_id), turn)
             self._end_response(record, ResponseStatus.IDLE, turn, is_synthetic=True)
         self._after_response(turn, now)
 
@@ -776,6 +795,8 @@ class TurnMachine:
         if self.assembler is not None:
             self._say(self.assembler.flush(), record, turn)
         record.status = status
+        said = bool(record.text.strip()) or record.has_sound
+        self.steering.response_over(record.response_id, turn.id, status, said=said)
         _remember(self._ended, record.response_id, status, self.limits.remembered_responses)
         self._send(ResponseEnd(record.response_id, status, is_synthetic=is_synthetic), turn)
         turn.response = None
@@ -820,7 +841,8 @@ class TurnMachine:
                 if event.response_id in self._ended:
                     return  # the runner settles it; a call of a dead response was never shown
                 self._begin(turn, now)
-                self._open_response(turn, event.response_id)
+                record = self._open_response(turn, event.response_id)
+                self.steering.response_began(record.response_id, turn.id, now)
                 turn.window_open = True
             turn.open_calls[event.call_id] = event.on_interruption
             turn.parameters[event.call_id] = event

@@ -80,7 +80,8 @@ async def test_c35_c_d_what_hangs_or_raises_stops_nothing_else(
     plan: Callable[[StoreCall], Fault | float | None] = crash if hangs == "save" else slow
     store = FaultyStore(plan)
     manager = ScriptedManager(disconnect_seconds=3600 if hangs == "disconnect" else 0.5)
-    async with open_scene(store=store, manager=manager) as stage:
+    breaks = {"once": "the store takes no session"} if hangs == "save" else None
+    async with open_scene(store=store, manager=manager, breaks=breaks) as stage:
         await in_mid_answer(stage)
         began = trio.current_time()
         stage.vanish()

@@ -35,6 +35,7 @@ async def test_the_prompt_and_the_context_are_in_the_users_zone(time_zone: str, 
         await trio.lowlevel.checkpoint()
         steered.append(instruction)
 
+    await MANAGER.on_session_start(context)
     prompt = await MANAGER.get_system_prompt(context, MODEL)
     await MANAGER.turn_end(context, steer)
 

@@ -1,4 +1,4 @@
-"""Frames, against wsproto as the other side and as the reference."""
+"""Frames of both sides, against wsproto as the other side and as the reference."""
 
 import struct
 from collections.abc import Iterable
@@ -34,30 +34,36 @@ from engine.protocol.frames import (
     encode_close,
     encode_frame,
     encode_message,
-    unmask,
+    masked,
 )
 
 MAX = 1000
 MASK = b"\x11\x22\x33\x44"
 
 
+def xor(payload: bytes, mask: bytes) -> bytes:
+    return bytes(byte ^ mask[place % 4] for place, byte in enumerate(payload))
+
+
 def frame(
     opcode: int, payload: bytes = b"", *, final: bool = True, mask: bytes = MASK, announce: int | None = None
 ) -> bytes:
+    """A frame of a client; of a server without a mask."""
     size = len(payload) if announce is None else announce
+    bit = 0x80 if mask else 0
     head = bytes([(0x80 if final else 0) | opcode])
     if size < 126:
-        head += bytes([0x80 | size])
+        head += bytes([bit | size])
     elif size < 65536:
-        head += b"\xfe" + struct.pack("!H", size)
+        head += bytes([bit | 126]) + struct.pack("!H", size)
     else:
-        head += b"\xff" + struct.pack("!Q", size)
-    return head + mask + unmask(payload, mask)
+        head += bytes([bit | 127]) + struct.pack("!Q", size)
+    return head + mask + (xor(payload, mask) if mask else payload)
 
 
-def read(data: bytes, *, cuts: Iterable[int] = (), limit: int = MAX) -> list[FrameEvent]:
+def read(data: bytes, *, cuts: Iterable[int] = (), limit: int = MAX, from_client: bool = True) -> list[FrameEvent]:
     """The events of a stream of bytes that comes cut at these places."""
-    reader = FrameReader(limit)
+    reader = FrameReader(limit, from_client)
     places = sorted({0, *(cut for cut in cuts if 0 < cut < len(data)), len(data)})
     found: list[FrameEvent] = []
     for start, end in pairwise(places):
@@ -76,16 +82,25 @@ def test_messages_of_every_length(size: int) -> None:
     data = bytes(i % 251 for i in range(size))
     assert read(frame(BINARY, data), limit=1 << 20) == [data]
     assert read(frame(TEXT, b"a" * size), limit=1 << 20) == ["a" * size]
+    assert read(frame(BINARY, data, mask=b""), limit=1 << 20, from_client=False) == [data]
 
 
 def test_a_message_in_parts_with_a_ping_between() -> None:
-    data = frame(TEXT, b"\xc3", final=False) + frame(PING, b"x") + frame(CONTINUATION, b"", final=False)
-    data += (
-        frame(CONTINUATION, b"\xa9") + frame(BINARY, b"a", final=False) + frame(CONTINUATION, b"b") + frame(PONG, b"y")
-    )
-    expected: list[FrameEvent] = [Ping(b"x"), "é", b"ab", Pong(b"y")]
-    assert read(data) == expected
-    assert read(data, cuts=range(len(data))) == expected
+    for mask in (MASK, b""):
+        data = b"".join(
+            [
+                frame(TEXT, b"\xc3", final=False, mask=mask),
+                frame(PING, b"x", mask=mask),
+                frame(CONTINUATION, b"", final=False, mask=mask),
+                frame(CONTINUATION, b"\xa9", mask=mask),
+                frame(BINARY, b"a", final=False, mask=mask),
+                frame(CONTINUATION, b"b", mask=mask),
+                frame(PONG, b"y", mask=mask),
+            ]
+        )
+        expected: list[FrameEvent] = [Ping(b"x"), "é", b"ab", Pong(b"y")]
+        assert read(data, from_client=bool(mask)) == expected
+        assert read(data, cuts=range(len(data)), from_client=bool(mask)) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,6 +156,23 @@ def test_what_is_no_frame_ends_the_reading(data: bytes, code: int) -> None:
         assert fault.reason
 
 
+def test_a_server_that_masks_is_none() -> None:
+    for data in (frame(TEXT, b"hi"), frame(PING), frame(TEXT, b"h", final=False, mask=b"") + frame(CONTINUATION, b"i")):
+        for cuts in ((), range(len(data))):
+            (fault,) = read(data + frame(TEXT, b"more", mask=b""), cuts=cuts, from_client=False)
+            assert isinstance(fault, Fault)
+            assert fault.code == PROTOCOL_ERROR
+
+
+# --- masks ---------------------------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(st.binary(max_size=600), st.integers(0, 70_000).map(bytes)), st.binary(min_size=4, max_size=4))
+def test_a_mask_is_taken_off_as_it_was_put_on(data: bytes, mask: bytes) -> None:
+    assert masked(data, mask) == xor(data, mask)
+    assert masked(masked(data, mask), mask) == data
+
+
 # --- too large -----------------------------------------------------------------------------------------------------------
 
 
@@ -169,9 +201,9 @@ def test_behind_what_is_too_large_only_control_frames_count() -> None:
 # --- against wsproto -----------------------------------------------------------------------------------------------------
 
 
-def sent_by_wsproto(script: list[Any]) -> bytes:
-    client = Connection(ConnectionType.CLIENT)
-    return b"".join(client.send(event) for event in script)
+def sent_by_wsproto(script: list[Any], side: ConnectionType = ConnectionType.CLIENT) -> bytes:
+    peer = Connection(side)
+    return b"".join(peer.send(event) for event in script)
 
 
 _MESSAGES = st.one_of(
@@ -193,16 +225,24 @@ def as_event(event: Any) -> FrameEvent:
 
 @given(st.lists(_MESSAGES, max_size=6), st.lists(st.integers(0, 3000)))
 def test_what_wsproto_sends_is_read_however_it_is_cut(script: list[Any], cuts: list[int]) -> None:
-    assert read(sent_by_wsproto(script), cuts=cuts, limit=4000) == [as_event(event) for event in script]
+    expected = [as_event(event) for event in script]
+    assert read(sent_by_wsproto(script), cuts=cuts, limit=4000) == expected
+    of_server = sent_by_wsproto(script, ConnectionType.SERVER)
+    assert read(of_server, cuts=cuts, limit=4000, from_client=False) == expected
 
 
-@given(st.lists(st.one_of(st.text(max_size=300), st.binary(max_size=70_000)), max_size=3))
-def test_what_is_encoded_is_read_by_wsproto(messages: list[str | bytes]) -> None:
-    client = Connection(ConnectionType.CLIENT)
-    client.receive_data(
-        b"".join(map(encode_message, messages)) + encode_frame(PING, b"x") + encode_close(NORMAL, "end")
+@given(
+    st.lists(st.one_of(st.text(max_size=300), st.binary(max_size=70_000)), max_size=3),
+    st.one_of(st.just(b""), st.binary(min_size=4, max_size=4)),
+)
+def test_what_is_encoded_is_read_by_wsproto(messages: list[str | bytes], mask: bytes) -> None:
+    peer = Connection(ConnectionType.SERVER if mask else ConnectionType.CLIENT)
+    peer.receive_data(
+        b"".join(encode_message(message, mask) for message in messages)
+        + encode_frame(PING, b"x", mask)
+        + encode_close(NORMAL, "end", mask)
     )
-    found: list[Any] = list(client.events())
+    found: list[Any] = list(peer.events())
     assert [
         as_event(event) for event in found if isinstance(event, events.TextMessage | events.BytesMessage)
     ] == messages
@@ -223,23 +263,25 @@ def test_a_long_reason_is_cut_between_characters(reason: str) -> None:
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
 def test_frames_of_every_length_are_read_by_wsproto(size: int) -> None:
-    client = Connection(ConnectionType.CLIENT)
-    client.receive_data(encode_message(bytes(size)))
-    (event,) = client.events()
-    assert as_event(event) == bytes(size)
+    for side, mask in ((ConnectionType.CLIENT, b""), (ConnectionType.SERVER, MASK)):
+        peer = Connection(side)
+        peer.receive_data(encode_message(bytes(size), mask))
+        (event,) = peer.events()
+        assert as_event(event) == bytes(size)
 
 
 def test_no_status_is_the_empty_close() -> None:
     assert encode_close(NO_STATUS, "not sent") == b"\x88\x00"
+    assert encode_close(NO_STATUS, "not sent", MASK) == b"\x88\x80" + MASK
 
 
-def wsproto_reads(data: bytes) -> list[Any]:
+def wsproto_reads(data: bytes, side: ConnectionType) -> list[Any]:
     """Whole messages and what comes besides, up to the first fault."""
-    server = Connection(ConnectionType.SERVER)
+    reader = Connection(side)
     found: list[Any] = []
     parts: Any = None
-    server.receive_data(data)
-    for event in server.events():
+    reader.receive_data(data)
+    for event in reader.events():
         if isinstance(event, events.TextMessage | events.BytesMessage):
             data_of: Any = event.data
             parts = data_of if parts is None else parts + data_of
@@ -247,7 +289,7 @@ def wsproto_reads(data: bytes) -> list[Any]:
                 found.append(parts)
                 parts = None
         elif isinstance(event, events.CloseConnection):
-            is_fault = server.state is ConnectionState.OPEN
+            is_fault = reader.state is ConnectionState.OPEN
             found.append(("fault" if is_fault else "close", int(event.code)))
             break
         else:
@@ -260,20 +302,20 @@ _FRAMES = st.builds(
     st.sampled_from([CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG, 3]),
     st.binary(max_size=130),
     final=st.booleans(),
-    mask=st.binary(min_size=4, max_size=4),
+    mask=st.one_of(st.just(b""), st.binary(min_size=4, max_size=4)),
 )
 
 
-@given(st.lists(st.one_of(_FRAMES, st.binary(max_size=12)), max_size=6))
-def test_faults_are_found_where_wsproto_finds_them(pieces: list[bytes]) -> None:
+@given(st.lists(st.one_of(_FRAMES, st.binary(max_size=12)), max_size=6), st.booleans())
+def test_faults_are_found_where_wsproto_finds_them(pieces: list[bytes], from_client: bool) -> None:
     data = b"".join(pieces)
     ours: list[Any] = []
-    for event in read(data, limit=1 << 62):
+    for event in read(data, limit=1 << 62, from_client=from_client):
         if isinstance(event, Close):
             ours.append(("close", event.code))
             break
         ours.append(("fault", event.code) if isinstance(event, Fault) else event)
-    theirs = wsproto_reads(data)
+    theirs = wsproto_reads(data, ConnectionType.SERVER if from_client else ConnectionType.CLIENT)
     if theirs and theirs[-1] == ("fault", INVALID_DATA):
         # wsproto looks at the text of a message before its end; ours answers a ping or a close until then
         assert ours[: len(theirs) - 1] == theirs[:-1]
@@ -286,6 +328,6 @@ def test_faults_are_found_where_wsproto_finds_them(pieces: list[bytes]) -> None:
         assert item[0] == "fault"
 
 
-@given(st.binary(max_size=100), st.lists(st.integers(0, 100)))
-def test_no_bytes_raise(data: bytes, cuts: list[int]) -> None:
-    assert read(data, cuts=cuts) == read(data)
+@given(st.binary(max_size=100), st.lists(st.integers(0, 100)), st.booleans())
+def test_no_bytes_raise(data: bytes, cuts: list[int], from_client: bool) -> None:
+    assert read(data, cuts=cuts, from_client=from_client) == read(data, from_client=from_client)

@@ -67,6 +67,17 @@ def test_one_response_is_played_after_the_other() -> None:
     assert hearing.playing(3.0) is None
 
 
+def test_three_that_are_sent_at_once_are_played_one_after_the_other() -> None:
+    hearing = Hearing()
+    for response_id in ("r1", "r2", "r3"):
+        say(hearing, response_id, 1000, 0.0)
+    assert [hearing.heard_ms(response_id, 1.5) for response_id in ("r1", "r2", "r3")] == [1000, 500, 0]
+    assert [hearing.heard_ms(response_id, 2.5) for response_id in ("r1", "r2", "r3")] == [1000, 1000, 500]
+    hearing.playback("r2", 400, 1.2)  # it is played sooner than was thought
+    say(hearing, "r4", 1000, 1.2)
+    assert hearing.spoken_until(1.2) == pytest.approx(4.0)
+
+
 def test_after_a_cut_the_next_one_plays_at_once() -> None:
     hearing = Hearing()
     say(hearing, "r1", 2000, 0.0)

@@ -105,3 +105,15 @@ def flat(elements: list[InputElement]) -> list[object]:
     for element in elements:
         items += list(element.data) if isinstance(element, InputAudio) else [element]
     return items
+
+
+def test_what_waits_can_be_looked_at() -> None:
+    inbox = Inbox(1000, 8)
+    inbox.put(InputText("hello"))
+    inbox.put(InputAudio(b"ab"))
+    inbox.put(InputAudio(b"cd"))
+    inbox.put(InputText("again"))
+    waiting = [InputText("hello"), InputAudio(b"abcd"), InputText("again")]
+    assert inbox.waiting() == waiting
+    assert [inbox.take() for _ in range(4)] == [*waiting, None]
+    assert inbox.waiting() == []

@@ -59,8 +59,18 @@ MAPPED: list[tuple[RealtimeElement, OutputElement]] = [
         OutCommand("response-end", {"turnId": "t1", "responseId": "r1", "status": "idle"}, "t1"),
     ),
     (
-        RealtimeInstruction("Be kind.", InstructionType.COMMENTARY),
-        OutCommand("realtime-instruction", {"turnId": "t1", "instructionType": "COMMENTARY", "text": "Be kind."}, "t1"),
+        RealtimeInstruction("Be kind.", InstructionType.COMMENTARY, "i1", pass_id="t1/1"),
+        OutCommand(
+            "realtime-instruction",
+            {
+                "turnId": "t1",
+                "instructionId": "i1",
+                "passId": "t1/1",
+                "instructionType": "COMMENTARY",
+                "text": "Be kind.",
+            },
+            "t1",
+        ),
     ),
     (
         RealtimeDelegation("d1", "help", 30),

@@ -13,9 +13,10 @@ from engine.elements import (
     ToolPhase,
     Transcript,
 )
+from engine.protocol.steering import Whisper
 from engine.protocol.turn import ResponseRecord, Timing, Turn
 from engine.protocol.turn_record import TYPED, turn_document
-from engine.store.documents import TimingLog, TurnDocument, TurnInputRecord
+from engine.store.documents import InstructionOutcome, InstructionRecord, TimingLog, TurnDocument, TurnInputRecord
 from engine.testing.invariants import UNFINISHED
 from engine.testing.scripted import final
 
@@ -37,7 +38,17 @@ def test_everything_of_a_turn() -> None:
             ResponseRecord("r3", ["Anything else?"]),
         ],
         was_interrupted=True,
-        instructions=[RealtimeInstruction("Be brief.", InstructionType.COMMENTARY)],
+        instructions=[
+            Whisper(
+                RealtimeInstruction("Be brief.", InstructionType.COMMENTARY, "i1"),
+                "t1",
+                "t1/1",
+                2340,
+                InstructionOutcome.SPOKEN,
+                "r3",
+                "t1",
+            )
+        ],
         multimodal=[MultimodalInteraction(MultimodalKind.CARD, "menu", {"a": 1})],
         timing=Timing(10.0, 10.5, 11.25, None, 11.0, 12.9996),
     )
@@ -58,7 +69,18 @@ def test_everything_of_a_turn() -> None:
         ("c2", {}, None, "No.", "planner"),
         ("c3", {}, None, UNFINISHED, "model"),
     ]
-    assert [(i.type, i.text) for i in stored.instructions] == [("COMMENTARY", "Be brief.")]
+    assert stored.instructions == [
+        InstructionRecord(
+            id="i1",
+            type="COMMENTARY",
+            text="Be brief.",
+            pass_id="t1/1",
+            injected_ms=2340,
+            outcome=InstructionOutcome.SPOKEN,
+            response_id="r3",
+            spoken_in_turn="t1",
+        )
+    ]
     assert stored.multimodal == [{"kind": "card", "name": "menu", "data": {"a": 1}}]
     assert stored.timing == TimingLog(
         last_interim=0, final_transcript=500, first_text=1250, first_audio=1000, last_audio=3000

@@ -1,5 +1,6 @@
 """The turns, case by case: what is told, in which order, and what is done about it."""
 
+import attrs
 import pytest
 
 from engine.elements import (
@@ -797,6 +798,24 @@ def test_an_instruction_opens_the_window_and_a_contextual_one_does_not() -> None
     assert told(bench)[-1].endswith("idle")
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_goodbye_that_falls_silent_ends_the_session_all_the_same(begun: bool) -> None:
+    bench = Bench(legs_seconds=100)
+    bench.receive(interim(), final("bye"), Token("One moment.", "r1"), ResponseEnd("r1"))
+    turn = bench.machine.turn
+    bench.do(bench.machine.instructed(attrs.evolve(instruction("Goodbye."), ends_session=True), turn, 0.0))
+    if begun:
+        bench.receive(Token("Good", "r2"))
+    bench.advance(19.9)
+    assert bench.ended == []
+    bench.advance(0.1)
+    assert told(bench)[-1].endswith("idle")
+    assert any("sessionShouldEnd" in line for line in told(bench)[-3:-1])
+    bench.advance(200)
+    assert len(bench.ended) == 1
+    sound(bench)
+
+
 def test_an_instruction_to_a_turn_that_is_over_opens_nothing() -> None:
     bench = closing()
     turn = bench.machine.turn
@@ -864,6 +883,19 @@ def test_an_end_that_is_said_while_the_turn_before_is_being_saved_stands(name: s
     bench.receive(RealtimeCommand("sessionShouldEnd", response_id=name), ResponseEnd("r1"))
     bench.advance(5)
     assert bench.ended == ["r1"]
+
+
+def test_a_call_that_still_runs_when_the_agent_has_ended_the_session_is_told_to_have_ended() -> None:
+    bench = Bench()
+    bench.receive(interim(), final("order it"), Token("Ordering.", "r1"))
+    bench.call("c1", "r1", OnInterruption.CONTINUE)
+    bench.receive(interim(), final("bye"), Token("Goodbye.", "r2"))
+    bench.receive(RealtimeCommand("sessionShouldEnd", response_id="r2"), ResponseEnd("r2"))
+    bench.advance(1)
+    assert bench.ended == ["r2"]
+    bench.settle("c1")
+    assert told(bench)[-1].endswith("tool-success")
+    assert bench.closed[0].tools["c1"].phase is ToolPhase.SUCCESS
 
 
 @pytest.mark.parametrize("status", [ResponseStatus.CANCELLED, ResponseStatus.FAILED])

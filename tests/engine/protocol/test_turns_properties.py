@@ -79,8 +79,9 @@ def settle_oldest(bench: Bench, _: int) -> None:
 
 def instruct(kind: InstructionType) -> Step:
     def step(bench: Bench, place: int) -> None:
-        instruction = RealtimeInstruction(f"do {place}", kind)
-        bench.do(bench.machine.instructed(instruction, bench.machine.turn, bench.now))
+        if not bench.machine.turn.is_cut:  # else its planning was cancelled
+            instruction = RealtimeInstruction(f"do {place}", kind)
+            bench.do(bench.machine.instructed(instruction, bench.machine.turn, bench.now))
 
     return step
 
