@@ -1,15 +1,18 @@
 """The basic agent: one model that speaks by itself, without a planner (R16)."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from agents.definitions import BasicAgent
 from agents.device import sensory_text
+from agents.equipment import Equipment, Libraries, open_equipment, shared_libraries
 from agents.finish import FINISH_SESSION, FinishToolBox
 from agents.moment import describe, local_now
 from agents.prompts import language_name, render
-from agents.tools import CombinedToolBox, FunctionToolBox, load_tool
+from agents.stage import display_tool, handover_tool
+from agents.tools import CombinedToolBox, FunctionToolBox
 from engine.elements import InstructionType, RealtimeInstruction
-from engine.interfaces import Context, RealtimeModel, Role, Steer, SystemPrompt, ToolBox, TurnInteractionManager
+from engine.interfaces import Agent, Context, RealtimeModel, Role, Steer, SystemPrompt, ToolBox, TurnInteractionManager
 
 TEMPLATE = "basic"
 RECONNECT = ".reconnect"
@@ -24,6 +27,20 @@ class BasicAgentInteractionManager(TurnInteractionManager):
 
     setups = frozenset({"agent"})
     content_classes: ClassVar[tuple[type, ...]] = (BasicAgent,)
+
+    def __init__(self, libraries: Libraries | None = None) -> None:
+        self._libraries = libraries or shared_libraries()
+
+    async def load(self, agents: Sequence[Agent]) -> None:
+        await self._libraries.load([agent for agent in agents if isinstance(agent, BasicAgent)])
+
+    async def on_session_start(self, context: Context) -> None:
+        """Have the tools ready (R16). Raises ConfigurationError: one cannot be loaded, or two have the same name."""
+        own = self._own_tools(context)
+        reserved = [specification.name for specification in own.specifications]
+        context.agent_state = await open_equipment(
+            context, _agent(context), self._libraries, with_skills=False, reserved=reserved
+        )
 
     async def get_system_prompt(self, context: Context, model: RealtimeModel) -> SystemPrompt:
         agent = _agent(context)
@@ -42,7 +59,8 @@ class BasicAgentInteractionManager(TurnInteractionManager):
             guardrails=guardrails,
             legacy="" if described else _written(agent.prompt) or DEFAULT_INSTRUCTIONS,
             language=language_name(agent.locale or context.locale),
-            tools=bool(agent.tools),
+            tools=context.properties.has_tool_support,
+            knowledge=_equipment(context).knowledge_names,
             can_finish=_can_finish(context, agent),
             finish_tool=FINISH_SESSION,
             context=known,
@@ -50,15 +68,20 @@ class BasicAgentInteractionManager(TurnInteractionManager):
         return SystemPrompt(text, template_id, known)
 
     def get_tool_box(self, context: Context) -> ToolBox:
-        """The agent's own tools, and `finish_session` where the prompt speaks of it.
+        """The agent's tools, and `finish_session` where the prompt speaks of it.
 
         Raises:
-            ConfigurationError: a tool cannot be loaded, or two have the same name.
+            ConfigurationError: two tools have the same name.
         """
+        return CombinedToolBox([self._own_tools(context), _equipment(context).box])
+
+    def _own_tools(self, context: Context) -> ToolBox:
         agent = _agent(context)
         boxes: list[ToolBox] = [FinishToolBox()] if _can_finish(context, agent) else []
-        boxes.append(FunctionToolBox(load_tool(reference) for reference in agent.tools))
-        return CombinedToolBox(boxes)
+        functions = [display_tool(agent.multimodal)] if agent.multimodal else []
+        if agent.handover is not None:
+            functions.append(handover_tool(agent.handover, context.shared_agents))
+        return CombinedToolBox([*boxes, FunctionToolBox(functions)])
 
     async def turn_end(self, context: Context, steer: Steer) -> None:
         """Tell the model what time it is and what the sensors say: at each turn, as a session may run past midnight (C48)."""
@@ -71,6 +94,13 @@ def _agent(context: Context) -> BasicAgent:
     if not isinstance(context.content, BasicAgent):
         raise TypeError(f"a basic agent is needed, not {type(context.content).__name__}")
     return context.content
+
+
+def _equipment(context: Context) -> Equipment:
+    """What `on_session_start` has made ready."""
+    if not isinstance(context.agent_state, Equipment):
+        raise TypeError("the session of a basic agent was not started")
+    return context.agent_state
 
 
 def _can_finish(context: Context, agent: BasicAgent) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 import trio
 
+from agents.definitions import RelationalAgent
 from agents.project import INSTALLED, ProjectCatalog
 from agents.remembered import Remembered
 from agents.rules import Components
@@ -46,6 +47,8 @@ class LayeredCatalog:
     _projects: Remembered[ProjectAccess] = attrs.field(init=False)
     _accounts: Remembered[UserAccount] = attrs.field(init=False)
     _published: Remembered[Sequence[Agent]] = attrs.field(init=False)
+    _colleagues: Remembered[Mapping[str, str]] = attrs.field(init=False)
+    """Of a project: names by ref of its published agents."""
 
     def __attrs_post_init__(self) -> None:
         stored = self.stored = StoredDocuments(self.files, self.store)
@@ -55,6 +58,7 @@ class LayeredCatalog:
         self._projects = Remembered(stored.project, 0, FALL_BACK_SECONDS, REMEMBERED)
         self._accounts = Remembered(stored.user, 0, FALL_BACK_SECONDS, REMEMBERED)
         self._published = Remembered(self._read_published, LIST_SECONDS, None, 1)
+        self._colleagues = Remembered(self._read_colleagues, LIST_SECONDS, None, REMEMBERED)
 
     async def published_agents(self) -> Sequence[Agent]:
         in_files = self.files.published_agents()
@@ -89,6 +93,20 @@ class LayeredCatalog:
         await trio.lowlevel.checkpoint()
         return self.files.project(ref) or await self._projects.get(ref)
 
+    async def shared_agents(self, ref: str) -> Mapping[str, str]:
+        """Those that the agent names; of the featured agent that names none, all that are published in its project."""
+        found = await self.agent(ref)
+        agent, project = found or (None, "")
+        if not isinstance(agent, RelationalAgent):
+            return {}
+        if agent.shared_memory_agent_refs:
+            named = [await self.agent(other) for other in agent.shared_memory_agent_refs]
+            return {other.ref: other.name for other, _ in filter(None, named) if other.ref != ref}
+        access = await self.project(project)
+        if access is None or access.featured_agent != ref:
+            return {}
+        return {name: shown for name, shown in (await self._colleagues.get(project) or {}).items() if name != ref}
+
     async def user(self, name: str) -> UserAccount | None:
         await trio.lowlevel.checkpoint()
         return self._users.get(name) or await self._accounts.get(name)
@@ -110,6 +128,7 @@ class LayeredCatalog:
                 self._agents.clear()
         if kind in (ResourceKind.AGENT, ResourceKind.PROJECT, ResourceKind.TEMPLATE):
             self._published.clear()
+            self._colleagues.clear()
 
     async def warn_of_hidden(self) -> None:
         """Tell an operator, at the start, which documents of the store are hidden by one of a file."""
@@ -144,6 +163,10 @@ class LayeredCatalog:
 
     async def _read_published(self, key: str) -> Sequence[Agent]:
         return await self.stored.published_agents()
+
+    async def _read_colleagues(self, project: str) -> Mapping[str, str]:
+        in_files = {agent.ref: agent.name for agent in self.files.agents_of(project) if agent.published}
+        return in_files | await self.stored.published_names(project)
 
     def _with_password(self, name: str) -> UserAccount:
         account = self.files.user(name)

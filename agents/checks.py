@@ -2,15 +2,16 @@
 parts of a file and between files."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import attrs
 from pydantic import ValidationError
 
 from agents.definitions import ProjectFile
+from agents.knowledge.files import find_files
 from agents.located import MAX_BYTES, DocumentError, LocatedDocument, Position, read_located
 from agents.located import Path as DocumentPath
 from agents.rules import (
@@ -24,6 +25,7 @@ from agents.rules import (
     mapping,
     report_validation,
 )
+from agents.skills.folders import read_skills
 from agents.tools import is_importable, make_importable
 from engine.config import RealtimeProperties
 
@@ -86,6 +88,7 @@ def check_all(files: Sequence[CheckedFile], components: Components) -> None:
         _check_configurations(file, components)
         _check_references(file, _names(files, "realtimeConfigurations", "id"))
         _check_tools(file)
+        _check_beside(file)
     _check_between(files)
     for file in files:
         file.faults.sort()
@@ -171,6 +174,28 @@ def _check_tools(file: CheckedFile) -> None:
 
     for index, item in items(file.data, "agents"):
         check_tools(file.report, ("agents", index), item, make_found)
+
+
+def _check_beside(file: CheckedFile) -> None:
+    """The documents and skills that agents name. Without a bad one the project is served all the same."""
+    root = Path(file.path).resolve().parent
+    for index, item in items(file.data, "agents"):
+        known = _texts(item, "knowledge")
+        for problem in find_files(root, known).problems if known else ():
+            place: DocumentPath = ("agents", index, "knowledge")
+            place += (known.index(problem.path),) if problem.path in known else ()
+            file.report(place, f"knowledge: {problem}", fatal=False)
+        skills = _texts(item, "skills")
+        for fault in read_skills(root, skills)[1] if skills else ():
+            file.report(("agents", index, "skills", fault.place), f"skill: {fault}", fatal=False)
+
+
+def _texts(item: Mapping[str, Any], field: str) -> list[str]:
+    """A list of texts, when it is one; pydantic reports what is not."""
+    found = item.get(field)
+    entries = cast("list[object]", found) if isinstance(found, list) else []
+    texts = [entry for entry in entries if isinstance(entry, str) and entry.strip()]
+    return texts if len(texts) == len(entries) else []
 
 
 # --- between files ---------------------------------------------------------------------------------------------------

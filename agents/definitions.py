@@ -8,10 +8,19 @@ The three kinds of agent are told apart by `type`. All parse and validate comple
 """
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import attrs
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import CoreSchema
 from pydantic_core.core_schema import no_info_after_validator_function
 
@@ -216,6 +225,18 @@ class AgentDefinition(Document):
     """None: the engine's own limit."""
     user_idle_seconds: float | None = Field(default=None, gt=0)
     """None: silence of the user never ends the session."""
+    _directory: Path | None = PrivateAttr(default=None)
+
+    @property
+    def directory(self) -> Path | None:
+        """Of the project file it was read from, to which its paths are relative; None for one that was made over the API."""
+        return self._directory
+
+    def placed(self, directory: Path) -> Self:
+        """The same, read from a file in that directory."""
+        copy = self.model_copy()
+        copy._directory = directory
+        return copy
 
     @field_validator("tools")
     @classmethod

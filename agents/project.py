@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 
@@ -84,6 +85,7 @@ def access_to(project: Project, users: Iterable[str] = ()) -> ProjectAccess:
         is_public=project.access == "public",
         members=frozenset(project.members) | frozenset(users),
         minutes_per_month=project.subscription.minutes_per_month,
+        featured_agent=project.featured_agent or "",
     )
 
 
@@ -105,7 +107,8 @@ def load_projects(paths: Iterable[FilePath], *, components: Components = INSTALL
         project = _parsed(file)
         refs = {agent.ref for agent in project.agents}
         for agent in project.agents:
-            agents[agent.ref] = finish(agent, _template(agent, project.templates), refs), project.project.ref
+            finished = finish(agent, _template(agent, project.templates), refs)
+            agents[agent.ref] = finished.placed(Path(file.path).resolve().parent), project.project.ref
         properties.update(file.properties)
     return ProjectCatalog(tuple(map(_parsed, files)), agents, properties, tuple(file.path for file in files))
 

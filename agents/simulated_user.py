@@ -5,9 +5,10 @@ calls the assistant is this simulated user.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
+from agents.chat_models import FindFactory, make_chat_model, settings_of
 from agents.definitions import ModelConfiguration, TestAgent
 from agents.device import device_tools, sensory_text
 from agents.memory.summaries import Summary, previous_summaries, remember_conversation
@@ -16,18 +17,15 @@ from agents.moment import describe, describe_date, local_now
 from agents.prompts import language_name, render
 from agents.tools import CombinedToolBox, FunctionToolBox, load_tool
 from engine import registry
-from engine.errors import ConfigurationError
 from engine.interfaces import (
     ChatModel,
     Context,
-    PartFactory,
     RealtimeModel,
     Role,
     SystemPrompt,
     ToolBox,
     TurnInteractionManager,
 )
-from engine.llm_log import logged
 from engine.store.contract import StoreError
 
 logger = logging.getLogger(__name__)
@@ -39,9 +37,6 @@ COMPONENT = "summary"
 HISTORY_MESSAGES = 60
 """Lines of the earlier conversation in a reconnect prompt."""
 SIDES = {Role.USER: "Agent", Role.ASSISTANT: "You"}
-
-FindFactory = Callable[[str, str], PartFactory]
-"""The factory of a group's component by its name; raises ConfigurationError when it is not installed."""
 
 
 class TestAgentInteractionManager(TurnInteractionManager):
@@ -105,13 +100,7 @@ class TestAgentInteractionManager(TurnInteractionManager):
         """The chat model that the agent names for it; None: only the facts are kept."""
         if configuration is None:
             return None
-        settings: dict[str, Any] = configuration.model_dump(by_alias=True, exclude_none=True)
-        try:
-            chat: ChatModel = self._find("chat_models", configuration.provider)(settings)
-        except ConfigurationError as exc:
-            logger.error("llmConfiguration.summary cannot be used: %s", exc)
-            return None
-        return logged(chat, context, COMPONENT)
+        return make_chat_model(settings_of(configuration, {}), context, COMPONENT, self._find)
 
 
 def _agent(context: Context) -> TestAgent:

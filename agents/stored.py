@@ -172,6 +172,12 @@ class StoredDocuments:
             if agent is not None and agent.published and project_of(resource.body) in public
         ]
 
+    async def published_names(self, project: str) -> dict[str, str]:
+        """Names by ref of a project's published agents."""
+        resources = [each for each in await self.every(ResourceKind.AGENT) if project_of(each.body) == project]
+        agents = [read_agent(resource.id, resource.body) for resource in resources]
+        return {agent.ref: agent.name for agent in agents if agent is not None and agent.published}
+
     async def project(self, ref: str) -> ProjectAccess | None:
         body = await self.body(ResourceKind.PROJECT, ref)
         project = None if body is None else _read(Project, ResourceKind.PROJECT, ref, body)

@@ -1,7 +1,8 @@
 """The prompts and how they are filled in.
 
-Each prompt is a template of this folder, named by its id; `<id>.reconnect` is its variant for a conversation that goes on. What
-operators and users wrote goes in as values: it is never read as a template, whatever braces it holds.
+Each prompt is a template of this folder, or of `agents/relational/prompts`, named by its id; `<id>.reconnect` is its variant for
+a conversation that goes on. What operators and users wrote goes in as values: it is never read as a template, whatever braces it
+holds.
 """
 
 import functools
@@ -25,7 +26,9 @@ LANGUAGES = {
 @functools.cache
 def _environment() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader(
+            [Path(__file__).parent, Path(__file__).parent.parent / "relational" / "prompts"]
+        ),
         undefined=jinja2.StrictUndefined,
         autoescape=False,
         trim_blocks=True,

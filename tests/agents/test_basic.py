@@ -1,5 +1,6 @@
 """The basic agent: what is in its prompt and what must not be, its tools, its turn end."""
 
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -13,7 +14,16 @@ from agents.prompts import LANGUAGES, language_name, render
 from engine.config import RealtimeProperties
 from engine.elements import InstructionType, RealtimeInstruction
 from engine.errors import ConfigurationError
-from engine.interfaces import BlankPlanningManager, Context, Message, Role, SystemPrompt, ToolResult, UnknownToolError
+from engine.interfaces import (
+    BlankPlanningManager,
+    Context,
+    Message,
+    Role,
+    SystemPrompt,
+    ToolBox,
+    ToolResult,
+    UnknownToolError,
+)
 from tests.agents.support import MODEL, PROPERTIES, TurnlessProperties, make_agent, make_context
 
 MANAGER = BasicAgentInteractionManager()
@@ -27,7 +37,13 @@ class ToollessProperties(RealtimeProperties):
 
 
 async def prompt(context: Context) -> SystemPrompt:
+    await MANAGER.on_session_start(context)
     return await MANAGER.get_system_prompt(context, MODEL)
+
+
+async def tool_box(context: Context) -> ToolBox:
+    await MANAGER.on_session_start(context)
+    return MANAGER.get_tool_box(context)
 
 
 def test_it_serves_basic_agents_only_and_plans_nothing() -> None:
@@ -76,7 +92,7 @@ async def test_the_bare_prompt() -> None:
 
     assert "# Your instructions\n\nBe a friendly and helpful partner in conversation.\n" in made.text
     assert "Speak German (de)" in made.text  # the connection's, as the agent says nothing
-    for section in ("Who you are", "here for", "Rules", "gender", "tools", "device reports"):
+    for section in ("Who you are", "here for", "Rules", "gender", "look things up", "device reports"):
         assert section not in made.text
 
 
@@ -156,7 +172,7 @@ async def test_without_the_finish_tool_the_prompt_does_not_speak_of_it(
 
     assert "finish" not in (await prompt(context)).text
     assert "How it ends" not in (await prompt(context)).text
-    assert [each.name for each in MANAGER.get_tool_box(context).specifications] == ["book_table"]
+    assert [each.name for each in (await tool_box(context)).specifications] == ["book_table", "read_web_page"]
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -165,9 +181,9 @@ async def test_without_the_finish_tool_the_prompt_does_not_speak_of_it(
 async def test_the_tool_box_has_finish_session_and_the_agents_own() -> None:
     context = make_context(make_agent(tools=["agents.demo.booking:book_table"]))
 
-    box = MANAGER.get_tool_box(context)
+    box = await tool_box(context)
 
-    assert [each.name for each in box.specifications] == ["finish_session", "book_table"]
+    assert [each.name for each in box.specifications] == ["finish_session", "book_table", "read_web_page"]
     finish = box.specifications[0]
     assert "goodbye first" in finish.description
     assert finish.parameters == {"type": "object", "properties": {}, "additionalProperties": False}
@@ -179,21 +195,44 @@ async def test_the_tool_box_has_finish_session_and_the_agents_own() -> None:
 async def test_finish_session_ends_the_session_after_the_goodbye(arguments: dict[str, Any]) -> None:
     context = make_context(make_agent())
 
-    result = await MANAGER.get_tool_box(context).call("finish_session", arguments, context)
+    result = await (await tool_box(context)).call("finish_session", arguments, context)
 
     assert isinstance(result, ToolResult)
     assert result.ends_session
     assert "goodbye" in result.output
 
 
-def test_a_tool_that_is_not_there_is_a_configuration_error() -> None:
+async def test_it_has_everything_that_agents_may_call(tmp_path: Path) -> None:
+    """Memory, cards, a handover, knowledge and the web; no skills and no planner's tools (R16)."""
+    (tmp_path / "rules.md").write_text("# House rules\n\nDogs are welcome.")
+    agent = make_agent(
+        hasMemory=True, multimodal=[{"name": "menu"}], handover="cook", knowledge=["rules.md"], skills=["calm"]
+    ).placed(tmp_path)
+    context = make_context(agent)
+
+    box = await tool_box(context)
+
+    assert [each.name for each in box.specifications] == [
+        "finish_session", "display", "handover", "search_knowledge", "read_knowledge", "remember", "recall", "read_last_conversation",
+        "read_web_page",
+    ]  # fmt: skip
+    prompt = await MANAGER.get_system_prompt(context, MODEL)
+    assert "You can look things up in: Rules." in prompt.text
+
+
+async def test_a_tool_that_is_not_there_is_a_configuration_error() -> None:
     with pytest.raises(ConfigurationError):
-        MANAGER.get_tool_box(make_context(make_agent(tools=["nowhere:nothing"])))
+        await tool_box(make_context(make_agent(tools=["nowhere:nothing"])))
 
 
-def test_other_content_is_a_bug() -> None:
+async def test_other_content_is_a_bug() -> None:
     with pytest.raises(TypeError):
-        MANAGER.get_tool_box(make_context(None))
+        await tool_box(make_context(None))
+
+
+def test_a_session_that_was_not_started_is_a_bug() -> None:
+    with pytest.raises(TypeError):
+        MANAGER.get_tool_box(make_context(make_agent()))
 
 
 # --- the end of a turn -----------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ agents:
      templateVariables: {city: Brno, tone: warm}, locale: en, gender: female,
      llmConfiguration: {initialPlanning: {model: gpt-5.1, baseUrl: "https://h.example/v1", apiKey: "env:KEY"},
                         relationalPlanning: {model: local, baseUrl: "http://localhost:1", apiKey: none}},
-     tools: ["agents.demo.booking:book_table"], knowledge: [menu.md], skills: [skills/],
+     tools: ["agents.demo.booking:book_table"], knowledge: [menu.md], skills: [skills/calm],
      mcpServers: [{name: files, command: [files-server, --read]}, {name: web, url: "https://mcp.example"}],
      multimodal: [{name: menu, description: The menu, urls: ["https://menu.example"]}], handover: plain,
      sessionEndSupport: true, preSessionWebhook: {url: "https://pre.example", secret: "file:/run/secret"},
@@ -78,6 +78,14 @@ def agent_line(fields: str) -> str:
 
 def test_a_project_file_with_everything(tmp_path: Path) -> None:
     path = write_project(tmp_path, EVERYTHING)
+    assert faults_of(path) == [
+        "22:61: knowledge: menu.md cannot be read: No such file or directory",
+        "22:80: skill: skills/calm:1:1: cannot be read: No such file or directory",
+    ], "the project is served without them"
+    assert load_projects([path], components=COMPONENTS).agent("barista") is not None
+    (tmp_path / "menu.md").write_text("# Menu\n\nTea.")
+    (tmp_path / "skills" / "calm").mkdir(parents=True)
+    (tmp_path / "skills" / "calm" / "SKILL.md").write_text("---\nname: calm\ndescription: How to.\n---\nBreathe.\n")
     assert faults_of(path) == []
 
     catalog = load_projects([path], components=COMPONENTS)
@@ -189,7 +197,7 @@ def test_the_demo_project_is_right() -> None:
 
     assert sys.path == before  # its tool can be imported as it is
     [first, *_] = catalog.published_agents()
-    assert isinstance(first, BasicAgent)
+    assert isinstance(first, RelationalAgent)
     assert (first.ref, first.name, first.locale, first.gender) == ("barista", "Café Souffleur", "en", "female")
     offline = catalog.realtime_properties("offline")
     assert isinstance(offline, InternalProperties)

@@ -44,9 +44,11 @@ async def test_a_typed_function_beside_the_project_file_is_a_tool(
     [agent] = load_projects([write_project(tmp_path, PROJECT)], components=COMPONENTS).published_agents()
     context = make_context(agent)
 
-    box = BasicAgentInteractionManager().get_tool_box(context)
+    manager = BasicAgentInteractionManager()
+    await manager.on_session_start(context)
+    box = manager.get_tool_box(context)
 
-    assert [each.name for each in box.specifications] == ["finish_session", "price_of"]
+    assert [each.name for each in box.specifications] == ["finish_session", "price_of", "read_web_page"]
     assert box.specifications[1].description == "Look up what a drink costs."
     assert box.specifications[1].parameters == {
         "type": "object",

@@ -228,8 +228,14 @@ async def test_with_memory_it_can_remember_and_recall(autojump_clock: MockClock)
     first = remembering(agent, store, clock=clock)
     box = MANAGER.get_tool_box(first)
 
-    assert [each.name for each in box.specifications] == ["read_device", "remember", "recall", "book_table"]
-    assert (await box.call("recall", {}, first)).output == {"notes": [], "conversations": []}
+    assert [each.name for each in box.specifications] == [
+        "read_device",
+        "remember",
+        "recall",
+        "read_last_conversation",
+        "book_table",
+    ]
+    assert (await box.call("recall", {}, first)).output == {"facts": [], "notes": [], "conversations": []}
     assert (await box.call("remember", {"note": "They close at ten."}, first)).output == "Remembered."
     first.messages = conversation("We close at ten.", "Thank you.")
     await MANAGER.on_session_disconnect(first)
@@ -238,6 +244,7 @@ async def test_with_memory_it_can_remember_and_recall(autojump_clock: MockClock)
     second = remembering(agent, store, session_id="s2", clock=clock, time_zone="Europe/Prague")
     await box.call("remember", {"note": "The window is free."}, second)
     assert (await box.call("recall", {}, second)).output == {
+        "facts": [],
         "notes": [
             {"date": "Thursday, 2 April 2026", "note": "The window is free."},  # where it is past midnight already
             {"date": "Wednesday, 1 April 2026", "note": "They close at ten."},
@@ -259,6 +266,8 @@ async def test_a_memory_that_fails_is_told_to_the_model(autojump_clock: MockCloc
         await box.call("remember", {"note": "x"}, context)
     with pytest.raises(ToolError, match="cannot be reached now"):
         await box.call("recall", {}, context)
+    with pytest.raises(ToolError, match="cannot be reached now"):
+        await box.call("read_last_conversation", {}, context)
     with pytest.raises(ToolError, match="note"):
         await box.call("remember", {"note": "x" * 1001}, context)
 
@@ -478,4 +487,4 @@ async def test_a_model_that_is_not_installed_is_reported(
     context = remembering(make_tester(**SUMMARIZED), MemoryStore(), messages=conversation("Hello."))
     await TestAgentInteractionManager(find).on_session_disconnect(context)
     assert [list(body) for body in await kept(context)] == [["turns", "lines"]]
-    assert "llmConfiguration.summary cannot be used" in caplog.text
+    assert "the chat model for summary cannot be used" in caplog.text

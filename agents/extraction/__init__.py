@@ -1,0 +1,1 @@
+"""What is read out of a conversation, turn by turn, into plain data."""
