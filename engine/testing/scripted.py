@@ -3,7 +3,9 @@
 Everything runs on Trio's clock, so that under a mock clock a test states the exact time of everything.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import attrs
@@ -13,8 +15,10 @@ from engine.config import RealtimeProperties
 from engine.elements import (
     Action,
     AnswerAgain,
+    ControlToken,
     InputAudio,
     InputElement,
+    InputText,
     OutCommand,
     OutputElement,
     OutSpeech,
@@ -46,11 +50,15 @@ from engine.interfaces import (
     ToolSettled,
 )
 from engine.pipeline.line import ClientLine
+from engine.testing.boundaries import client_passage
+from engine.testing.mishaps import Mishaps, Passage, no_mishaps
+from engine.testing.timeline import timeline
 
 SILENT_SAMPLE = b"\x01\x00"
 """Not digital silence, so that a silence gate lets it pass."""
 
 
+@lru_cache(256)
 def speech(ms: int, rate: int = 24000) -> bytes:
     """PCM16 of a length, recognizable and not silent."""
     return SILENT_SAMPLE * (rate * ms // 1000)
@@ -218,6 +226,7 @@ class ScriptedRecognizer(Recognizer):
         self.sample_rate = sample_rate
         self.heard_audio: list[tuple[float, RecognizerInput]] = []
         self._flushes = flushes
+        self.is_running = False
         self._elements: trio.MemorySendChannel[RecognitionElement] | None = None
 
     async def run(
@@ -228,9 +237,13 @@ class ScriptedRecognizer(Recognizer):
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         self._elements = elements
-        task_status.started()
-        async for item in audio:
-            self.heard_audio.append((trio.current_time(), item))
+        self.is_running = True
+        try:
+            task_status.started()
+            async for item in audio:
+                self.heard_audio.append((trio.current_time(), item))
+        finally:
+            self.is_running = False
         if self._flushes:
             await elements.send(Transcript(self._flushes, provider=self.name))
 
@@ -249,8 +262,16 @@ class ScriptedClient:
     """A client that takes everything at once and writes it down with the time."""
 
     line: ClientLine
+    mishaps: Mishaps = attrs.field(factory=no_mishaps)
+    """What goes wrong with what it sends."""
+    sent: list[tuple[float, InputElement]] = attrs.field(factory=list[tuple[float, InputElement]], init=False)
     heard: list[tuple[float, OutputElement]] = attrs.field(factory=list[tuple[float, OutputElement]], init=False)
+    counts: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    """How often each command came."""
     _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _read: int = attrs.field(default=0, init=False)
+    """How far `hears` and its kin have come."""
+    _passage: Passage[InputElement] | None = attrs.field(default=None, init=False)
 
     async def listen(self, *, seconds_per_element: float = 0.0) -> None:
         """The client's task. With a pace it is a slow one."""
@@ -261,14 +282,85 @@ class ScriptedClient:
             if seconds_per_element:
                 await trio.sleep(seconds_per_element)
             self.heard.append((trio.current_time(), element))
+            if isinstance(element, OutCommand):
+                self.counts[element.name] += 1
             self._changed.set()
 
     async def send(self, *elements: InputElement) -> None:
+        """Send input elements, as they come through the client's door.
+
+        Raises ClosedByMishapError when a mishap closes the door; the test decides what that means.
+        """
         for element in elements:
-            await self.line.put_input(element)
+            self.sent.append((trio.current_time(), element))
+            await self._door.put(element)
+
+    @property
+    def _door(self) -> Passage[InputElement]:
+        if self._passage is None or self._passage.mishaps is not self.mishaps:
+            self._passage = client_passage(self.mishaps, self.line.put_input)
+        return self._passage
+
+    async def says(self, text: str) -> None:
+        """Type a complete utterance. What is being said is interrupted, as by a voice."""
+        await self.send(InputText(text))
+
+    async def leaves(self) -> None:
+        """End the session in good order, and wait until it has ended."""
+        await self.send(ControlToken("exit"))
+        await self.hears_command("session-end")
+
+    async def hears(self, text: str, *, within: float = 60.0) -> OutText:
+        """Wait for a sentence with this in it, from now on or behind what was waited for before.
+
+        Raises AssertionError, with what was heard instead, when it does not come `within` seconds of the virtual clock.
+        """
+
+        def fits(element: OutputElement) -> bool:
+            return isinstance(element, OutText) and text in element.text
+
+        found = await self._next(fits, f"a sentence with {text!r}", within)
+        assert isinstance(found, OutText)
+        return found
+
+    async def hears_command(self, name: str, *, within: float = 60.0, **parameters: Any) -> OutCommand:
+        """Wait for a command, as `hears` waits for a sentence."""
+
+        def fits(element: OutputElement) -> bool:
+            return (
+                isinstance(element, OutCommand)
+                and element.name == name
+                and all(element.parameters.get(key) == value for key, value in parameters.items())
+            )
+
+        found = await self._next(fits, f"the command {name}", within)
+        assert isinstance(found, OutCommand)
+        return found
+
+    async def hears_end(self, status: str = "completed", *, within: float = 60.0) -> OutCommand:
+        """Wait for the end of a response."""
+        return await self.hears_command("response-end", within=within, status=status)
+
+    async def _next(self, fits: Callable[[OutputElement], bool], what: str, within: float) -> OutputElement:
+        """What is waited for comes behind what was waited for before."""
+        with trio.move_on_after(within):
+            while True:
+                while self._read < len(self.heard):
+                    self._read += 1
+                    element = self.heard[self._read - 1][1]
+                    if fits(element):
+                        return element
+                self._changed = trio.Event()
+                await self._changed.wait()
+        raise AssertionError(f"{what} did not come within {within:g} s\n{timeline(self.heard, self.sent)}")
 
     def end(self) -> None:
         self.line.end_input()
+
+    async def changed(self) -> None:
+        """Wait until something more is heard."""
+        self._changed = trio.Event()
+        await self._changed.wait()
 
     async def wait_for(self, condition: Callable[[OutputElement], bool]) -> OutputElement:
         """The first element, already heard or still to come, that fits."""
@@ -305,6 +397,11 @@ class ScriptedClient:
     def at(self, condition: Callable[[OutputElement], bool]) -> list[float]:
         """When elements that fit were heard."""
         return [time for time, element in self.heard if condition(element)]
+
+    @property
+    def ends(self) -> list[str]:
+        """The statuses of the responses, in the order of their ends."""
+        return [str(parameters["status"]) for parameters in self.commands("response-end")]
 
     @property
     def sentences(self) -> list[str]:

@@ -17,6 +17,7 @@ import attrs
 import trio
 import trio.testing
 
+from engine.boundary import Keep
 from engine.config import PipelineConfiguration, RealtimeProperties, Settings
 from engine.elements import JsonObject, OutEvaluation
 from engine.interfaces import (
@@ -40,8 +41,8 @@ from engine.interfaces import (
     Webhook,
 )
 from engine.observation import Observer
-from engine.pipeline.line import open_line
 from engine.principal import Authenticator, NobodyKnown, Principal, ProjectAccess, UserAccount
+from engine.protocol.promises import Violation
 from engine.recording import OpenRecorder
 from engine.session.live import LiveSessions
 from engine.session.services import Services
@@ -49,7 +50,12 @@ from engine.session.watch import watch_sessions
 from engine.session.windowing import ConnectionEnd, run_connection
 from engine.store.contract import Store
 from engine.store.memory import MemoryStore
+from engine.testing.contract import SessionRecord, check_record, require_kept
+from engine.testing.faults import FaultyStore
+from engine.testing.mishaps import Mishaps, no_mishaps
+from engine.testing.records import noting_ids, record_of, watched_line
 from engine.testing.scripted import ScriptedClient, ScriptedModel, ScriptedProperties
+from engine.testing.speaker import ConversingSession
 
 EPOCH = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 """The wall clock at virtual time 0."""
@@ -102,6 +108,8 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
     """Chat events, with the session they were for."""
     ran: list[tuple[float, str]] = attrs.field(factory=list[tuple[float, str]], init=False)
     contexts: list[Context] = attrs.field(factory=list[Context], init=False)
+    disconnects: int = attrs.field(default=0, init=False)
+    """How often the disconnect hook was begun; one that fails or takes too long has run too."""
 
     def __attrs_post_init__(self) -> None:
         if self.planner is not None:
@@ -148,6 +156,7 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
             emit(evaluation)
 
     async def on_session_disconnect(self, context: Context) -> None:
+        self.disconnects += 1
         await trio.sleep(self.disconnect_seconds)
         self.note("disconnected")
 
@@ -156,9 +165,10 @@ class ScriptedManager(TurnInteractionManager, TurnlessInteractionManager):
 class ScriptedCatalog:
     """One agent and its configuration."""
 
-    agent_: ScriptedAgent
+    agent_: Agent
     properties: RealtimeProperties
     access: ProjectAccess
+    shared: Mapping[str, str] = attrs.field(factory=dict[str, str])
 
     async def published_agents(self) -> Sequence[Agent]:
         await trio.lowlevel.checkpoint()
@@ -180,6 +190,10 @@ class ScriptedCatalog:
         await trio.lowlevel.checkpoint()
         return self.access if ref == self.access.ref else None
 
+    async def shared_agents(self, ref: str) -> Mapping[str, str]:
+        await trio.lowlevel.checkpoint()
+        return self.shared
+
     async def user(self, name: str) -> UserAccount | None:
         await trio.lowlevel.checkpoint()
         return None
@@ -200,10 +214,49 @@ class Stage:
     ended_at: float | None = None
     over: trio.Event = attrs.field(factory=trio.Event)
     """The connection has ended, and the client has heard all of it."""
+    wishes: PipelineConfiguration = attrs.field(factory=PipelineConfiguration)
+
+    asked_to_end: float | None = None
+    """When the client was gone, or the stage closed."""
+    own_ids: set[str] | None = None
+    """Those that were made on this stage, as others may share its store; None where a capsule makes them."""
+    violations: list[Violation] = attrs.field(factory=list[Violation])
+    """The promises that were broken, once the stage is left."""
+
+    @property
+    def contexts(self) -> list[Context]:
+        """Of the sessions that have come so far that they have a model; with another provider, those that the manager has seen."""
+        if self.model not in self.services.models.values():
+            return self.manager.contexts
+        return [session.context for session in self.model.sessions]
 
     def vanish(self) -> None:
         """The client's socket is gone."""
+        if self.asked_to_end is None:
+            self.asked_to_end = trio.current_time()
         self.connection.cancel(reason="the client vanished")
+
+    def record(self) -> SessionRecord:
+        """All that is known of the connection, for `check_record`. What only a `FaultyStore` or a `ConversingModel` can know is left
+        out with another."""
+        record = record_of(
+            self.client,
+            self.contexts,
+            self.store,
+            self.wishes,
+            asked_to_end=self.asked_to_end,
+            ended_at=self.ended_at,
+            own_ids=self.own_ids,
+        )
+        record.instructed = [item for session in self.model.sessions for item in session.instructions]
+        record.settled = [item.call_id for session in self.model.sessions for item in session.settled]
+        record.disconnects = self.manager.disconnects if self.manager in self.services.managers else None
+        record.has_turns = not any(session.properties.is_turnless for session in self.model.sessions)
+        conversations = [session for session in self.model.sessions if isinstance(session, ConversingSession)]
+        if len(conversations) == len(self.model.sessions):
+            record.said = [item for session in conversations for item in session.said]
+            record.spans = [span for session in conversations for span in session.spans()]
+        return record
 
 
 def scripted_services(
@@ -223,16 +276,19 @@ def scripted_services(
     live: LiveSessions | None = None,
     open_recorder: OpenRecorder | None = None,
     observer: Observer | None = None,
+    keep: Keep | None = None,
+    provider: RealtimeModel | None = None,
+    properties: RealtimeProperties | None = None,
 ) -> Services:
-    """The services of a process that has one agent and speaks with a scripted model."""
+    """The services of a process that has one agent and speaks with a scripted model, or with a `provider` by its `properties`."""
     stt = "Scripted" if recognizer is not None else "None"
-    properties = ScriptedProperties(stt_provider=stt, turnless=turnless)
+    properties = properties or ScriptedProperties(stt_provider=stt, turnless=turnless)
     return Services(
         settings=settings or Settings(),
         catalog=ScriptedCatalog(agent or ScriptedAgent(), properties, access or PUBLIC_PROJECT),
         store=store or MemoryStore(),
         environment=environment or scripted_environment(),
-        models={"Scripted": model},
+        models={properties.provider: provider or model},
         managers=managers,
         recognizers={"Scripted": lambda _: recognizer},
         filters=filters,
@@ -241,6 +297,7 @@ def scripted_services(
         live=LiveSessions() if live is None else live,
         open_recorder=open_recorder,
         observer=observer or Observer(),
+        keep=keep,
     )
 
 
@@ -263,18 +320,34 @@ async def open_stage(
     live: LiveSessions | None = None,
     open_recorder: OpenRecorder | None = None,
     observer: Observer | None = None,
+    keep: Keep | None = None,
     watch: bool = False,
     principal: Principal = TESTER,
+    connection: trio.CancelScope | None = None,
     seconds_per_element: float = 0.0,
+    mishaps: Mishaps | None = None,
+    breaks: Mapping[str, str] | None = None,
+    unjudged: str = "",
+    provider: RealtimeModel | None = None,
+    properties: RealtimeProperties | None = None,
     **configuration: Any,
 ) -> AsyncGenerator[Stage]:
-    """One connection with a session for `agent:tester`, started and ready. Leaving ends it: by then nothing of it may run.
+    """One connection with a session for `agent:tester`, started and ready. Leaving ends it: by then nothing of it may run, and all
+    that is known of it is held against the contract, which raises AssertionError when a promise was broken.
+
+    `breaks` are promises that are broken on purpose, each with the reason; that they are not is as wrong. `unjudged` is the
+    reason why somebody else judges the stage.
+
+    `provider` and `properties` put another model in the place of the scripted one.
 
     Stages that share `live` are connections of one process; those that share only the store, of several, which see each other
-    when `watch` is on. `configuration` are fields of `PipelineConfiguration`; input is at 24 kHz unless they say otherwise.
+    when `watch` is on. `connection` is what the stage's `vanish` cancels, for who has to before the stage is open. `configuration`
+    are fields of `PipelineConfiguration`; input is at 24 kHz unless they say otherwise.
     """
     model = model or ScriptedModel()
     manager = manager or ScriptedManager()
+    store = FaultyStore() if store is None else store
+    world, own_ids = noting_ids(environment or scripted_environment())
     services = scripted_services(
         model=model,
         managers=managers or [manager],
@@ -283,7 +356,7 @@ async def open_stage(
         turnless=turnless,
         settings=settings,
         store=store,
-        environment=environment,
+        environment=world,
         filters=filters,
         action_mappers=action_mappers,
         authenticator=authenticator,
@@ -291,11 +364,17 @@ async def open_stage(
         live=live,
         open_recorder=open_recorder,
         observer=observer,
+        keep=keep,
+        provider=provider,
+        properties=properties,
     )
     fields: dict[str, Any] = {"key": "agent:tester", "input_sample_rate": 24000, "output_sample_rate": 24000}
     wishes = PipelineConfiguration(**(fields | configuration))
-    line = open_line(wishes, services.settings)
-    stage = Stage(ScriptedClient(line), model, manager, services.store, services, recognizer)
+    line = watched_line(wishes, services.settings)
+    client = ScriptedClient(line, mishaps or no_mishaps())
+    scope = connection or trio.CancelScope()
+    stage = Stage(client, model, manager, services.store, services, recognizer, connection=scope, wishes=wishes)
+    stage.own_ids = own_ids if keep is None else None
 
     async def connect() -> None:
         with stage.connection:
@@ -318,8 +397,11 @@ async def open_stage(
         try:
             yield stage
         finally:
-            stage.connection.cancel(reason="the stage is closed")
+            stage.vanish()
             if watch:
                 with trio.CancelScope(shield=True):
                     await ended.wait()
                 nursery.cancel_scope.cancel(reason="the stage is closed")
+    if not unjudged:
+        stage.violations += check_record(stage.record())
+        require_kept(stage.violations, breaks or {})

@@ -19,11 +19,11 @@ from engine.elements import (
 )
 from engine.errors import ErrorCode, Whose
 from engine.interfaces import Message, Role
+from engine.protocol.promises import Violation
 from engine.store.documents import ToolRecord, TurnDocument, TurnInputRecord, TurnOutputRecord
 from engine.testing.invariants import (
     UNFINISHED,
     Heard,
-    Violation,
     check_memory,
     check_stream,
     check_turns,
@@ -80,9 +80,9 @@ RIGHT: dict[str, list[OutputElement]] = {
     "a session without words": [READY, ERROR, OutEvaluation("polite"), END],
     "a refused one": [ERROR, END],
     "a turn": [READY, interim(), final(), token(), speech(), last(), end(), leave(), END],
-    "two sessions with the same ids": [
+    "two sessions, whose responses have the same ids": [
         *(READY, interim(), final(), token(), end(), leave(), END),
-        *(ERROR, READY, interim(), final(), token(), end(), leave(), END),
+        *(ERROR, READY, interim("t2"), final("t2"), token("t2"), end("t2"), leave("t2"), END),
     ],
     "a barge-in": [
         *(READY, interim(), final(), speech(), tool("start")),
@@ -115,8 +115,8 @@ WRONG: dict[str, tuple[str, list[OutputElement]]] = {
     "words after the end": ("response-end", [READY, token(), end(), token(), leave(), END]),
     "an exit before the end": ("response-end", [READY, token(), leave(), END]),
     "no end at all": ("response-end", [READY, token(), END]),
-    "a response in two turns": ("turn ids", [READY, token(), token("t2"), end(), leave(), END]),
-    "a sentence of no turn": ("turn ids", [READY, OutText("Hello.", "", "r1"), END]),
+    "a response in two turns": ("turn-ids", [READY, token(), token("t2"), end(), leave(), END]),
+    "a sentence of no turn": ("turn-ids", [READY, OutText("Hello.", "", "r1"), END]),
     "words after an interim": (
         "barge-in",
         [READY, token(), interim("t2"), token(), end(status="cancelled"), leave(), END],
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[str, list[OutputElement]]] = {
         [READY, speech(), SpeechCut("t1", "r1"), speech(), SpeechCut("t1", "r1"), end(status="failed"), leave(), END],
     ),
     "the new turn before the old exit": (
-        "turn order",
+        "turn-order",
         [READY, token(), interim("t2"), end(status="cancelled"), final("t2"), leave(), leave("t2"), END],
     ),
     "two exits": ("exit", [READY, token(), end(), leave(), leave(), END]),
@@ -157,11 +157,12 @@ WRONG: dict[str, tuple[str, list[OutputElement]]] = {
         "tools",
         [READY, token(), tool("start"), tool("success", name="lose"), end(), leave(), END],
     ),
-    "no last frame": ("isLast", [READY, speech(), SpeechCut("t1", "r1"), end(), leave(), END]),
-    "two last frames": ("isLast", [READY, speech(), last(), last(), end(), leave(), END]),
-    "a last frame of a cut response": ("isLast", [READY, speech(), last(), end(status="cancelled"), leave(), END]),
+    "no last frame": ("last-frame", [READY, speech(), SpeechCut("t1", "r1"), end(), leave(), END]),
+    "two last frames": ("last-frame", [READY, speech(), last(), last(), end(), leave(), END]),
+    "a last frame of a cut response": ("last-frame", [READY, speech(), last(), end(status="cancelled"), leave(), END]),
     "half a sample": ("frames", [READY, speech(size=481), last(), end(), leave(), END]),
     "a long frame": ("frames", [READY, speech(size=4802), last(), end(), leave(), END]),
+    "a turn of the session before": ("isolation", [READY, interim(), END, READY, interim(), END]),
     "something after the session's end": ("session-end", [READY, END, token()]),
     "a command before it begins": ("session-end", [OutCommand("response-end", {}), READY, END]),
     "a session in a session": ("session-end", [READY, READY, END]),
@@ -224,8 +225,8 @@ def test_turns_that_are_right() -> None:
 @pytest.mark.parametrize(
     ("rule", "turns"),
     [
-        ("stored turns", [turn(0), turn(1, "t1")]),
-        ("stored turns", [turn(0), turn(2)]),
+        ("stored-turns", [turn(0), turn(1, "t1")]),
+        ("stored-turns", [turn(0), turn(2)]),
         ("heard", [turn(0, heard="Hello me")]),
         ("heard", [turn(0, heard="you.")]),
         ("tools", [turn(0, error=UNFINISHED)]),
@@ -237,8 +238,8 @@ def test_turns_that_are_wrong(rule: str, turns: list[TurnDocument]) -> None:
 
 def test_turns_that_are_not_those_the_client_saw() -> None:
     heard = stream(READY, interim(), final(text="hello"), leave(), END)
-    assert [v.rule for v in check_turns([], heard)] == ["stored turns"]
-    assert [v.rule for v in check_turns([turn(0), turn(1)], heard)] == ["stored turns", "transcripts"]
+    assert [v.rule for v in check_turns([], heard)] == ["stored-turns"]
+    assert [v.rule for v in check_turns([turn(0), turn(1)], heard)] == ["stored-turns", "transcripts"]
     assert [v.rule for v in check_turns([turn(0, said="hullo")], heard)] == ["transcripts"]
 
 
