@@ -49,6 +49,11 @@ INSECURE_HOST = "stage.test"
 # Seconds a step of a page may take before the test fails: real work takes milliseconds, a shared machine may stall.
 PATIENCE = 10.0
 
+KEY_CODES = {
+    "Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "PageUp": 33, "PageDown": 34, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38,
+    "ArrowRight": 39, "ArrowDown": 40,
+}  # fmt: skip
+
 # A full-page screenshot as base64 in one message.
 LARGEST_MESSAGE = 64 * 1024 * 1024
 
@@ -227,7 +232,9 @@ class Page:
 
     async def open(self, url: str) -> None:
         await self.call("Page.navigate", {"url": url})
-        await self.wait_for(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url)})")
+        await self.wait_for(
+            f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url.partition('#')[0])})"
+        )
 
     async def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression, awaited if it is a promise. Raises DevToolsError when it throws."""
@@ -274,13 +281,40 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", {"type": kind, **place, "button": "left", "clickCount": 1})
 
-    async def press(self, key: str) -> None:
-        """One key, by its DOM name: "Tab", "Enter", "Escape", " ", "ArrowDown"."""
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, "ArrowUp": 38, "ArrowDown": 40}
-        text = {"Enter": "\r", " ": " "}.get(key, "")
-        event: JsonObject = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
+    async def press(self, key: str, *, shift: bool = False) -> None:
+        """One key, by its DOM name: "Tab", "Enter", "Escape", " ", "ArrowDown", or the character it types."""
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        code = {" ": "Space"}.get(key, key if len(key) > 1 else "")
+        event: JsonObject = {
+            "key": key,
+            "code": code,
+            "windowsVirtualKeyCode": KEY_CODES.get(key, 0),
+            "modifiers": 8 * shift,
+        }
         await self.call("Input.dispatchKeyEvent", {"type": "keyDown" if text else "rawKeyDown", "text": text, **event})
         await self.call("Input.dispatchKeyEvent", {"type": "keyUp", **event})
+
+    async def mouse_click(self, x: float, y: float) -> None:
+        """A click at a place of the window (CSS pixels)."""
+        await self.drag((x, y), (x, y))
+
+    async def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """From one place to another, with a stop halfway."""
+        middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
+        steps = [("mouseMoved", start), ("mousePressed", start)]
+        steps += [("mouseMoved", middle), ("mouseMoved", end)] if start != end else []
+        for kind, (x, y) in [*steps, ("mouseReleased", end)]:
+            button = {"button": "left", "buttons": 1, "clickCount": 1} if kind != "mouseMoved" or len(steps) > 2 else {}
+            await self.call("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, **button})
+
+    async def wheel(self, x: float, y: float, down: float) -> None:
+        await self.call("Input.dispatchMouseEvent", {"type": "mouseWheel", "x": x, "y": y, "deltaX": 0, "deltaY": down})
+
+    async def choose_file(self, selector: str, path: Path) -> None:
+        """As if it had been chosen in the window of an input."""
+        root = (await self.call("DOM.getDocument"))["root"]["nodeId"]
+        node = (await self.call("DOM.querySelector", {"nodeId": root, "selector": selector}))["nodeId"]
+        await self.call("DOM.setFileInputFiles", {"nodeId": node, "files": [str(path)]})
 
     async def type(self, text: str) -> None:
         """Into whatever has the focus."""

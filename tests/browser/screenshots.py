@@ -53,9 +53,10 @@ async def play_evening(peer: Peer) -> None:
     await peer.transcript("t1", "#intro", synthetic=True, provider="Client")
     await trio.sleep(0.31)
     await peer.say("t1", "r1", "Good evening, and welcome. What may I bring you?", 1.2)
-    await peer.command(
-        "realtime-planning", turnId="t1", text="Open warmly. Learn how many they are, and whether they are in a hurry."
-    )
+    await peer.command("planning-pass", turnId="t1", passId="t1/1", state="began")
+    await trio.sleep(0.4)
+    await whisper(peer, "t1", "i1", "Learn how many they are, and whether they are in a hurry.")
+    await peer.command("planning-pass", turnId="t1", passId="t1/1", state="planned")
     await peer.exit("t1")
     await peer.wait_heard("r1", 1200)
 
@@ -67,27 +68,25 @@ async def play_evening(peer: Peer) -> None:
     await peer.command(
         "tool-success", callId="c1", name="search_menu", result=["apple cake"], owner="model", turnId="t2"
     )
+    await became(peer, "t2", "i1", "used")
     await peer.words("t2", "r2", "Two coffees, gladly.")
     await peer.words("t2", "r2", "Without nuts we have the lemon tart, which")
     await peer.start_speech("t2", "r2")
     await peer.sound(2.8, pitch=180)
-    await peer.command(
-        "realtime-instruction",
-        instructionType="INSTRUCTION",
-        turnId="t2",
-        text="The tart is sold out. Offer the apple cake; it came out of the oven at five.",
-    )
+    await peer.command("planning-pass", turnId="t2", passId="t2/1", state="began")
+    await trio.sleep(0.6)
+    await whisper(peer, "t2", "i2", "The tart is sold out. The apple cake came out of the oven at five; no nuts in it.")
+    await whisper(peer, "t2", "i3", "Offer the apple cake.", "INSTRUCTION")
     await peer.wait_heard("r2", 1700)
     await peer.end_speech("t2", "r2", cancelled=True)
 
     await hear(peer, "t3", "Sorry, is any of it still warm?", after="r2")
-    await peer.command(
-        "realtime-instruction",
-        instructionType="SUPPORTING_CONTEXT",
-        turnId="t3",
-        text="Guests who ask for warm cake usually take it with cream. No nuts in either.",
-    )
+    await became(peer, "t3", "i2", "used")
     await peer.say("t3", "r3", "The apple cake is: it came out of the oven a moment ago.", 1.2)
+    await peer.command("planning-pass", turnId="t3", passId="t3/1", state="began")
+    await trio.sleep(0.5)
+    await whisper(peer, "t3", "i4", "Guests who ask for warm cake usually take it with cream.")
+    await peer.command("planning-pass", turnId="t3", passId="t3/1", state="planned")
     await peer.send(
         "multimodal",
         kind="card",
@@ -99,10 +98,22 @@ async def play_evening(peer: Peer) -> None:
     await peer.wait_heard("r3", 1200)
 
     await hear(peer, "t4", "Then two pieces, with cream.")
+    await became(peer, "t4", "i4", "used")
     await peer.words("t4", "r4", "Two coffees and two pieces of apple cake, with cream.")
     await peer.send("token", text="That will be", turnId="t4", responseId="r4")
     await peer.start_speech("t4", "r4")
     await peer.sound(60, pitch=200)
+
+
+async def whisper(peer: Peer, turn: str, name: str, text: str, kind: str = "SUPPORTING_CONTEXT") -> None:
+    told = {"instructionId": name, "passId": f"{turn}/1", "instructionType": kind, "text": text}
+    await peer.command("realtime-instruction", turnId=turn, **told)
+
+
+async def became(peer: Peer, turn: str, name: str, outcome: str) -> None:
+    await peer.command(
+        "realtime-instruction-outcome", turnId=turn, instructionId=name, outcome=outcome, responseId=f"r{turn[1:]}"
+    )
 
 
 async def hear(peer: Peer, turn: str, text: str, *, after: str = "") -> None:
@@ -110,6 +121,7 @@ async def hear(peer: Peer, turn: str, text: str, *, after: str = "") -> None:
     await peer.transcript(turn, ".", interim=True)
     if after:
         await peer.command("response-end", turnId="t2", responseId=after, status="cancelled")
+        await became(peer, "t2", "i3", "superseded")
         await peer.exit("t2")
     await peer.send("partial", text=text.rpartition(" ")[0], turnId=turn)
     await peer.send("emotion", state="userNotSpeaking", scores={}, turnId=turn)

@@ -284,6 +284,100 @@ async def test_tools_whispers_cards_and_errors_stand_where_they_belong(rules: Pa
     assert state["lastFatal"]["code"] == "internal"
 
 
+def whisper(now: float, turn: str, name: str, kind: str = "SUPPORTING_CONTEXT") -> Event:
+    told = {"instructionId": name, "passId": f"{turn}/1", "instructionType": kind, "text": f"About {name}."}
+    return command(now, "realtime-instruction", turnId=turn, **told)
+
+
+def became(now: float, turn: str, name: str, outcome: str, response: str = "") -> Event:
+    told = {"instructionId": name, "outcome": outcome, "responseId": response}
+    return command(now, "realtime-instruction-outcome", turnId=turn, **told)
+
+
+def planning(now: float, turn: str, number: int, state: str) -> Event:
+    return command(now, "planning-pass", turnId=turn, passId=f"{turn}/{number}", state=state)
+
+
+def fates(turn: JsonObject) -> list[tuple[str | None, int | None, float | None, str | None, int | None]]:
+    return [(w["id"], w["pass"], w["afterMs"], w["outcome"], w["answeredIn"]) for w in turn["whispers"]]
+
+
+def steered_by(turn: JsonObject) -> list[str]:
+    return [each["id"] for each in turn["steeredBy"]]
+
+
+async def test_whispers_stand_beside_the_answer_they_steered(rules: Page) -> None:
+    first: list[Event] = [
+        READY,
+        transcript(1000, "t1", "Hello."),
+        sentence(1100, "t1", "r1", "Good evening."),
+        planning(1200, "t1", 1, "began"),
+        whisper(3300, "t1", "nuts"),
+        whisper(3400, "t1", "cake", "INSTRUCTION"),
+        became(3500, "t1", "cake", "spoken", "r2"),
+        planning(4200, "t1", 1, "planned"),
+        planning(4200, "t1", 2, "began"),
+    ]
+    (turn,) = (await tell(rules, *first))["turns"]
+    assert fates(turn) == [("nuts", 1, 2300, "pending", None), ("cake", 1, 2400, "spoken", 0)]
+    assert [(each["state"], each["tookMs"]) for each in turn["passes"]] == [("planned", 3000), ("running", None)]
+    second: list[Event] = [
+        interim(5000, "t2"),
+        command(5001, "exit", turnId="t1", saved=True),
+        transcript(5500, "t2", "And cake?"),
+        became(5600, "t2", "nuts", "used", "r3"),
+        sentence(5601, "t2", "r3", "We have."),
+    ]
+    one, two = (await tell(rules, *first, *second))["turns"]
+    assert fates(one)[0] == ("nuts", 1, 2300, "used", 1)
+    assert [each["state"] for each in one["passes"]] == ["planned", "stopped"]
+    assert (steered_by(one), steered_by(two)) == ([], ["nuts"])
+    third: list[Event] = [
+        interim(5700, "t3"),
+        became(5701, "t2", "nuts", "pending"),  # not a word of that answer was heard
+        command(5702, "exit", turnId="t2", saved=True),
+        transcript(6000, "t3", "Well?"),
+        became(6100, "t3", "nuts", "used", "r4"),
+        sentence(6101, "t3", "r4", "Apple cake."),
+    ]
+    one, two, three = (await tell(rules, *first, *second, *third))["turns"]
+    assert fates(one)[0] == ("nuts", 1, 2300, "used", 2)
+    assert (steered_by(two), steered_by(three)) == ([], ["nuts"])
+
+
+@pytest.mark.parametrize(
+    "end", [(5000, {"kind": "lost", "attempt": 1, "attempts": 5, "delayMs": 500}), (5000, {"kind": "ended"})]
+)
+async def test_what_waits_for_an_answer_at_the_end_waited_in_vain(rules: Page, end: Event) -> None:
+    state = await tell(
+        rules,
+        READY,
+        transcript(1000, "t1", "Hello."),
+        sentence(1100, "t1", "r1", "Good evening."),
+        planning(1200, "t1", 1, "began"),
+        whisper(1300, "t1", "nuts"),
+        end,
+    )
+    (turn,) = state["turns"]
+    assert fates(turn) == [("nuts", 1, 300, "unused", None)]
+    assert [each["state"] for each in turn["passes"]] == ["stopped"]
+
+
+async def test_outcomes_of_whispers_that_are_not_there(rules: Page) -> None:
+    """Their turn has left; or it is a server that tells no ids, or nothing of what became of them."""
+    state = await tell(
+        rules,
+        READY,
+        transcript(1000, "t1", "Hello."),
+        command(1100, "realtime-instruction", instructionType="INSTRUCTION", text="Be kind.", turnId="t1"),
+        became(1200, "t1", "gone", "used"),
+        command(1300, "realtime-instruction-outcome", turnId="t1", outcome="used"),
+    )
+    (turn,) = state["turns"]
+    assert fates(turn) == [(None, None, None, None, None)]
+    assert turn["steeredBy"] == []
+
+
 async def test_typed_lines_wait_for_their_echo(rules: Page) -> None:
     typed: Event = (100, {"kind": "typed", "text": "two coffees"})
     waiting = await tell(rules, READY, typed)

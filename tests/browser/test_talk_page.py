@@ -297,6 +297,52 @@ async def test_whispers_tools_and_cards(page: Page, playhouse: Playhouse) -> Non
     assert_well_behaved(page, playhouse)  # the picture of the card was not fetched
 
 
+async def test_each_answer_shows_what_steered_it(page: Page, playhouse: Playhouse) -> None:
+    """What was whispered in the turn before, and what came of each whisper: pass, time and outcome, at a glance."""
+    peer = await begin(page, playhouse)
+    await peer.transcript("t1", "Cake?")
+    await peer.say("t1", "r1", "Let me see.", 0.2)
+    await peer.wait_heard("r1", 200)
+    await peer.command("planning-pass", turnId="t1", passId="t1/1", state="began")
+    for name, kind, text in (
+        ("i1", "SUPPORTING_CONTEXT", "The <b>tart</b> is sold out."),
+        ("i2", "INSTRUCTION", "Offer the apple cake."),
+        ("i3", "SUPPORTING_CONTEXT", "No nuts. " * 40),
+    ):
+        told = {"instructionId": name, "passId": "t1/1", "instructionType": kind, "text": text}
+        await peer.command("realtime-instruction", turnId="t1", **told)
+    await peer.command(
+        "realtime-instruction-outcome", turnId="t1", instructionId="i2", outcome="spoken", responseId="r2"
+    )
+    await peer.say("t1", "r2", "We have apple cake.", 0.2)
+    await peer.command("planning-pass", turnId="t1", passId="t1/1", state="planned")
+    await page.wait_for("document.querySelector('.passes')?.innerText.startsWith('pass 1: planned in ')")
+    fates = "[...document.querySelectorAll('.whisper .fate')].map((fate) => fate.innerText.split(' · '))"
+    waiting, spoken, _ = await page.evaluate(fates)
+    assert (waiting[0], waiting[2]) == ("pass 1", "waits for an answer")
+    assert spoken[2] == "spoken"
+    assert waiting[1].endswith("s")
+    await peer.exit("t1")
+    await peer.transcript("t2", "Yes, please.")
+    for name, outcome in (("i1", "used"), ("i3", "superseded")):
+        await peer.command(
+            "realtime-instruction-outcome", turnId="t2", instructionId=name, outcome=outcome, responseId="r3"
+        )
+    await peer.say("t2", "r3", "Gladly.", 0.2)
+    await page.wait_for("document.querySelector('#turns > li:last-child .steered li')")
+    assert [fate[2] for fate in await page.evaluate(fates)] == ["used in the next turn", "spoken", "superseded"]
+    assert await page.text("#turns > li:last-child .steered .kind") == "STEERED THIS ANSWER"
+    assert await page.text("#turns > li:last-child .steered li") == "The <b>tart</b> is sold out."
+    struck = "getComputedStyle(document.querySelector('[data-outcome=superseded] .short')).textDecorationLine"
+    assert await page.evaluate(struck) == "line-through"
+    assert await page.evaluate("document.querySelectorAll('#turns > li:first-child .steered').length") == 0
+    await page.click("#end")
+    await peer.expect(type="token", text="#exit")
+    await peer.command("session-end", sessionId="s1", state="CLOSED", reason="the client ended the session")
+    await peer.gone()
+    assert_well_behaved(page, playhouse)
+
+
 async def test_timings_stand_under_the_turn(page: Page, playhouse: Playhouse) -> None:
     peer = await begin(page, playhouse)
     await peer.transcript("t1", ".", interim=True)

@@ -16,7 +16,19 @@
    4. At most `turnLimit` turns are kept; what comes for one that has left is ignored. */
 
 import { consume, joinPieces } from "./text.js";
-import { hasWords, isAnswered, isEmpty, isOver, isUnheard, makeSpeech, makeTurn, touch } from "./turn.js";
+import {
+  hasWords,
+  isAnswered,
+  isEmpty,
+  isOver,
+  isUnheard,
+  makeSpeech,
+  makeTurn,
+  makeWhisper,
+  passNumber,
+  stopPasses,
+  touch,
+} from "./turn.js";
 
 export const TURN_LIMIT = 200;
 
@@ -91,6 +103,7 @@ export class Conversation {
         this.phase = "lost";
         this.retry = { attempt: event.attempt, attempts: event.attempts, delayMs: event.delayMs };
         this.#forsake();
+        this.#endSteering();
         effects.push({ kind: "silence" });
         break;
       case "ending":
@@ -104,6 +117,7 @@ export class Conversation {
         this.ending = event.ending;
         this.notices = this.notices.filter((notice) => notice.error !== this.lastFatal || notice.error === undefined);
         this.turns.forEach((turn) => this.#quiet(turn));
+        this.#endSteering();
         this.pendingTyped.forEach((typed) => (typed.lost = true));
         break;
     }
@@ -226,8 +240,14 @@ export class Conversation {
       case "realtime-instruction":
         this.#whisper(parameters, parameters.instructionType ?? "INSTRUCTION", now);
         break;
+      case "realtime-instruction-outcome":
+        this.#outcome(parameters);
+        break;
       case "realtime-planning":
         this.#whisper(parameters, "PLANNING", now);
+        break;
+      case "planning-pass":
+        this.#pass(parameters, now);
         break;
       case "exit":
         this.#exit(parameters);
@@ -241,7 +261,12 @@ export class Conversation {
   #interim(message, now, effects) {
     if (!message.isAsynchronous) {
       this.#run = null;
-      for (const turn of this.turns) if (turn.id !== message.turnId) turn.superseded = true;
+      for (const turn of this.turns.filter((candidate) => candidate.id !== message.turnId)) {
+        turn.superseded = true;
+        if (turn.closed || turn.passes.length === 0) continue;
+        stopPasses(turn);
+        touch(turn);
+      }
       this.#cut(message.turnId);
       effects.push({ kind: "silence" });
     }
@@ -317,13 +342,58 @@ export class Conversation {
     });
   }
 
-  #whisper({ text, turnId }, type, now) {
+  #whisper({ text, turnId, instructionId, passId }, type, now) {
     if (!text) return;
     this.#onTurn(turnId, now, (turn) => {
       const last = turn.whispers.at(-1);
-      if (type === "PLANNING" && last?.type === type) last.text = joinPieces(last.text, text);
-      else turn.whispers.push({ kind: "whisper", type, text });
+      if (type === "PLANNING" && last?.type === type) {
+        last.text = joinPieces(last.text, text);
+      } else if (type === "PLANNING" || !instructionId) {
+        turn.whispers.push(makeWhisper(type, text));
+      } else {
+        const pass = passId ? passNumber(turn, passId, now) : null;
+        turn.whispers.push(makeWhisper(type, text, { id: instructionId, pass, afterMs: now - turn.since }));
+      }
     });
+  }
+
+  /* What became of a whisper: its own turn says so, and the turn whose answer it steered shows it. */
+  #outcome({ turnId, instructionId, outcome }) {
+    const origin = this.turns.findLast(({ whispers }) => whispers.some((whisper) => whisper.id === instructionId));
+    const whisper = origin?.whispers.find(({ id }) => id === instructionId);
+    if (!instructionId || whisper === undefined) return;
+    for (const turn of this.turns.filter(({ steeredBy }) => steeredBy.includes(whisper))) {
+      turn.steeredBy.splice(turn.steeredBy.indexOf(whisper), 1);
+      touch(turn);
+    }
+    whisper.outcome = outcome;
+    whisper.answeredIn = null;
+    const answered = outcome === "spoken" || outcome === "used" ? this.#latest.get(turnId) : undefined;
+    if (answered !== undefined) {
+      whisper.answeredIn = this.turns.indexOf(answered) - this.turns.indexOf(origin);
+      if (answered !== origin) answered.steeredBy.push(whisper);
+      touch(answered);
+    }
+    touch(origin);
+  }
+
+  #pass({ turnId, passId, state }, now) {
+    this.#onTurn(turnId, now, (turn) => {
+      const pass = turn.passes[passNumber(turn, passId, now) - 1];
+      if (state === "began") Object.assign(pass, { state: "running", since: now });
+      else if (state === "planned") Object.assign(pass, { state: "planned", tookMs: now - pass.since });
+    });
+  }
+
+  /* Nobody speaks any more, so that what still waited for an answer waited in vain. */
+  #endSteering() {
+    for (const turn of this.turns) {
+      const waiting = turn.whispers.filter(({ outcome }) => outcome === "pending");
+      if (waiting.length === 0 && turn.passes.every(({ state }) => state !== "running")) continue;
+      for (const whisper of waiting) whisper.outcome = "unused";
+      stopPasses(turn);
+      touch(turn);
+    }
   }
 
   #exit({ turnId, saved }) {
@@ -331,6 +401,7 @@ export class Conversation {
     if (turn === undefined) return;
     turn.closed = true;
     turn.saved = saved !== false;
+    stopPasses(turn);
     this.#quiet(turn);
     touch(turn);
     if (isEmpty(turn)) this.#leave(turn);

@@ -21,6 +21,13 @@ const WHISPER_KINDS = {
   PLANNING: "plan",
 };
 
+const OUTCOMES = {
+  pending: "waits for an answer",
+  spoken: "spoken",
+  superseded: "superseded",
+  unused: "unused",
+};
+
 export class TurnView {
   element;
   #agentName;
@@ -30,6 +37,8 @@ export class TurnView {
   #whispers = [];
   #dialogue = make("div", { class: "dialogue" });
   #margin = make("div", { class: "whispers", role: "group", "aria-label": "Whispers" });
+  #steered = null;
+  #passes = null;
   #measure = make("div", { class: "measure", hidden: true }, make("ul", { "aria-label": "Timings of this turn" }));
   #unsaved = make("p", { class: "aside trouble", hidden: true }, make("span", {}, "This turn is not saved yet; the server keeps trying."));
 
@@ -50,19 +59,46 @@ export class TurnView {
       }
       this.#lines[i].update(line);
     });
+    this.#updateSteered(turn.steeredBy);
     turn.whispers.forEach((line, i) => {
       if (this.#whispers[i] === undefined) {
         this.#whispers[i] = line.kind === "tool" ? new ToolLine() : new Whisper(line);
-        this.#margin.append(this.#whispers[i].element);
+        if (this.#passes === null) this.#margin.append(this.#whispers[i].element);
+        else this.#passes.before(this.#whispers[i].element);
       }
       this.#whispers[i].update(line);
     });
+    this.#updatePasses(turn.passes);
     this.#unsaved.hidden = turn.saved;
     const marks = timings(turn);
     this.#measure.hidden = marks.length === 0;
     this.#measure.firstChild.replaceChildren(
       ...marks.map(({ what, ms }) => make("li", {}, `${what} `, make("b", {}, duration(ms)))),
     );
+  }
+
+  /* What the answer of this turn could know: whispered in the turns before. */
+  #updateSteered(whispers) {
+    if (whispers.length === 0) {
+      this.#steered?.remove();
+      this.#steered = null;
+      return;
+    }
+    if (this.#steered === null) {
+      this.#steered = make("div", { class: "steered" }, make("p", { class: "kind" }, "steered this answer"), make("ul"));
+      this.#margin.prepend(this.#steered);
+    }
+    this.#steered.lastChild.replaceChildren(...whispers.map(({ text }) => make("li", { title: text }, preview(text))));
+  }
+
+  #updatePasses(passes) {
+    const told = passes.map(passWords).filter((words) => words !== "");
+    if (told.length === 0) return;
+    if (this.#passes === null) {
+      this.#passes = make("ul", { class: "passes", "aria-label": "Planning" });
+      this.#margin.append(this.#passes);
+    }
+    this.#passes.replaceChildren(...told.map((words) => make("li", {}, words)));
   }
 
   #updateUser({ text, partial, speaking }) {
@@ -158,8 +194,9 @@ class ErrorLine {
 class Whisper {
   #kind;
   #limit;
-  #text = make("span");
+  #text = make("span", { class: "words" });
   #short = make("span", { class: "short" });
+  #fate = null;
   #folded = false;
 
   constructor({ type }) {
@@ -168,14 +205,40 @@ class Whisper {
     this.element = make("div", { class: "whisper" }, this.#kind, this.#text);
   }
 
-  update({ text }) {
-    setText(this.#text, text);
+  update(whisper) {
+    setText(this.#text, whisper.text);
+    this.#fold(whisper.text);
+    if (whisper.outcome === null) return;
+    if (this.#fate === null) {
+      this.#fate = make("small", { class: "fate" });
+      this.element.append(this.#fate);
+    }
+    setText(this.#fate, fateWords(whisper));
+    this.element.dataset.outcome = whisper.outcome;
+  }
+
+  #fold(text) {
     if (text.length <= this.#limit) return;
-    setText(this.#short, `${text.slice(0, PREVIEW).trimEnd()}…`);
+    setText(this.#short, preview(text));
     if (this.#folded) return;
     this.#folded = true; // for good: what somebody has opened is not taken out of his hands
-    this.element.replaceChildren(make("details", {}, make("summary", {}, this.#kind, this.#short), this.#text));
+    const details = make("details", {}, make("summary", {}, this.#kind, this.#short), this.#text);
+    this.element.replaceChildren(details);
+    if (this.#fate !== null) this.element.append(this.#fate);
   }
+}
+
+/* "pass 1 · 2.3 s · used in the next turn" */
+function fateWords({ pass, afterMs, outcome, answeredIn }) {
+  const used = { 0: "used in this turn", 1: "used in the next turn" }[answeredIn] ?? `used ${answeredIn} turns later`;
+  const words = outcome === "used" ? used : (OUTCOMES[outcome] ?? label(String(outcome)));
+  return [pass === null ? "" : `pass ${pass}`, duration(afterMs), words].filter(Boolean).join(" · ");
+}
+
+function passWords({ state, tookMs }, index) {
+  if (state === null) return "";
+  const words = { running: "planning …", planned: `planned in ${duration(tookMs ?? 0)}`, stopped: "planning stopped" };
+  return `pass ${index + 1}: ${words[state]}`;
 }
 
 class Card {
@@ -207,6 +270,10 @@ function content(value) {
   const text = plain(value);
   if (/^https?:\/\/\S+$/.test(text)) return [make("a", { href: text, target: "_blank", rel: "noopener noreferrer" }, text)];
   return [text];
+}
+
+function preview(text) {
+  return text.length <= PREVIEW ? text : `${text.slice(0, PREVIEW).trimEnd()}…`;
 }
 
 function plain(value) {

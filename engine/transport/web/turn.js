@@ -1,16 +1,20 @@
 /* One turn of the conversation, as data, and what can be read off it. Pure.
 
    A turn holds what the user said, then lines in the order they came: speech of a response, tools, cards, handovers,
-   errors; and beside it the whispers, with the tools the planner used. */
+   errors; and beside it the whispers that its own planning made, with the tools the planner used, and those of earlier turns
+   that steered its answer. */
 
 export function makeTurn(key, id, now) {
   return {
     key, // ours, never reused; `id` is the server's
     id,
+    since: now,
     version: 1, // grows with every change, so that a view can tell what to draw again
     user: { speaking: false, since: now, partial: "", text: "" },
     lines: [],
-    whispers: [],
+    whispers: [], // {kind: "whisper", ...} as `makeWhisper` has it, and tools
+    steeredBy: [], // whispers of earlier turns that its answer was the first to know
+    passes: [], // of planning, in their order: {id, state: "running" | "planned" | "stopped" | null, since, tookMs}
     superseded: false, // the user has gone on: no more of the agent's words are wanted
     closed: false,
     saved: true,
@@ -40,6 +44,25 @@ export function makeSpeech(responseId) {
     receivedMs: 0,
     heardMs: 0,
   };
+}
+
+/* What planning whispered. `outcome`: "pending", "spoken", "used", "superseded" or "unused", null when the server does not
+   tell; `answeredIn` says how many turns later the answer came that it steered, `pass` is the number of its pass, `afterMs`
+   counts from its turn's beginning. */
+export function makeWhisper(type, text, { id = null, pass = null, afterMs = null } = {}) {
+  return { kind: "whisper", type, text, id, pass, afterMs, outcome: id === null ? null : "pending", answeredIn: null };
+}
+
+/* The number of a pass over a turn, from 1; it is noted when it is a new one. */
+export function passNumber(turn, id, now) {
+  let index = turn.passes.findIndex((pass) => pass.id === id);
+  if (index < 0) index = turn.passes.push({ id, state: null, since: now, tookMs: null }) - 1;
+  return index + 1;
+}
+
+/* No pass over it goes on. */
+export function stopPasses(turn) {
+  for (const pass of turn.passes) if (pass.state === "running") pass.state = "stopped";
 }
 
 const CHARACTERS_PER_SECOND = 15;

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from random import Random
 from typing import Any, cast
 
@@ -82,6 +83,10 @@ class FakeCatalog:
     async def project(self, ref: str) -> ProjectAccess | None:
         await trio.lowlevel.checkpoint()
         return ProjectAccess(ref, is_public=True)
+
+    async def shared_agents(self, ref: str) -> Mapping[str, str]:
+        await trio.lowlevel.checkpoint()
+        return {}
 
     async def user(self, name: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -276,6 +281,7 @@ async def open_stack(
     graceful_seconds: float = 30,
     allowed_hosts: Sequence[str] = (),
     allowed_origins: Sequence[str] = (),
+    capsules_directory: Path | None = None,
 ) -> AsyncGenerator[Stack]:
     services = services or new_services(settings, agents, store)
     app = create_app(
@@ -285,6 +291,7 @@ async def open_stack(
         metrics=metrics,
         allowed_hosts=allowed_hosts,
         allowed_origins=allowed_origins,
+        capsules_directory=capsules_directory,
     )
     server = Server(app, services.settings, loopback_only=loopback_only)
     async with trio.open_nursery() as server_nursery:

@@ -184,11 +184,20 @@ async def test_the_routes_are_described(autojump_clock: MockClock) -> None:
         assert document["openapi"].startswith("3.1")
         read = {path: item for path, item in document["paths"].items() if "get" in item}
         needs_nobody = {path: item for path, item in read.items() if not item["get"]["security"]}
-        assert needs_nobody.keys() == {"/healthz", "/readyz", "/openapi.json", "/asyncapi.json", "/"}
+        assert needs_nobody.keys() == {
+            "/healthz",
+            "/readyz",
+            "/openapi.json",
+            "/asyncapi.json",
+            "/",
+            "/capsules/view",
+            "/capsules/{name}",
+        }
         for path, item in read.items():
             status = (await stack.request(path)).status
-            assert status == (401 if path.startswith("/api/sessions") else 200)
-            if path == "/":
+            needs_somebody = path.startswith("/api/sessions") or path in ("/capsules", "/capsules/{name}/timeline")
+            assert status == (401 if needs_somebody else 200)
+            if path in ("/", "/capsules/view", "/capsules/{name}"):
                 continue
             schema = item["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             assert schema["$ref"].removeprefix("#/components/schemas/") in document["components"]["schemas"]

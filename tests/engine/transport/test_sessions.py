@@ -11,12 +11,15 @@ from trio.testing import MockClock
 
 from engine.store.contract import SessionFilter
 from engine.store.documents import (
+    InstructionOutcome,
     InstructionRecord,
     LogEntry,
     LogKind,
     MessageDocument,
     SessionDocument,
     SessionState,
+    Staleness,
+    SteeringRecord,
     TimingLog,
     ToolRecord,
     TurnDocument,
@@ -26,6 +29,19 @@ from engine.store.documents import (
 )
 from tests.engine.transport.managed import FILE, Managed, furnish, open_managed
 
+STEERING = SteeringRecord(
+    instructions=8,
+    spoken=1,
+    used=4,
+    superseded=1,
+    unused=2,
+    passes=3,
+    planned_passes=2,
+    cancelled_passes=1,
+    responses=3,
+    plan_staleness_turns=Staleness(mean=1.333, max=2),
+    plan_staleness_seconds=Staleness(mean=7.5, max=12.25),
+)
 PARTS = ("", "/turns", "/messages", "/usage", "/llm-log")
 
 
@@ -48,6 +64,7 @@ async def hold(
         "agent": "host",
         "created_at": at,
         "updated_at": at,
+        "steering": STEERING,
         **more,
     }
     await managed.store.open_session(SessionDocument(**fields))
@@ -63,7 +80,18 @@ async def hold(
             output=[TurnOutputRecord(text="Good day.", heard="Good", response_id="r1", status="cancelled")],
             interrupted=True,
             tools=[ToolRecord(call_id="c", name="clock", parameters={"zone": "UTC"}, result="noon")],
-            instructions=[InstructionRecord(type="INSTRUCTION", text="Be brief.")],
+            instructions=[
+                InstructionRecord(
+                    type="INSTRUCTION",
+                    text="Be brief.",
+                    id="i1",
+                    pass_id="t1/1",
+                    injected_ms=2340,
+                    outcome=InstructionOutcome.SPOKEN,
+                    response_id="r2",
+                    spoken_in_turn="t1",
+                )
+            ],
             multimodal=[{"kind": "card", "name": "menu"}],
             timing=TimingLog(final_transcript=0, first_audio=310),
         )
@@ -228,7 +256,18 @@ async def test_a_turn_is_as_the_protocol_says(tmp_path: Path, autojump_clock: Mo
                     "owner": "model",
                 }
             ],
-            "instructions": [{"type": "INSTRUCTION", "text": "Be brief."}],
+            "instructions": [
+                {
+                    "type": "INSTRUCTION",
+                    "text": "Be brief.",
+                    "id": "i1",
+                    "passId": "t1/1",
+                    "injectedMs": 2340,
+                    "outcome": "spoken",
+                    "responseId": "r2",
+                    "spokenInTurn": "t1",
+                }
+            ],
             "multimodal": [{"kind": "card", "name": "menu"}],
             "timing": {
                 "lastInterim": None,
@@ -250,6 +289,31 @@ async def test_a_session_is_shown_without_its_fence(tmp_path: Path, autojump_clo
         assert again.status == 304
 
 
+async def test_how_a_session_was_steered(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_history(tmp_path) as managed:
+        shown = (await managed.ask("GET", "/api/sessions/s1", key="mia")).json["steering"]
+        assert shown == {
+            "instructions": 8,
+            "spoken": 1,
+            "used": 4,
+            "superseded": 1,
+            "unused": 2,
+            "usedShare": 0.625,
+            "passes": 3,
+            "plannedPasses": 2,
+            "cancelledPasses": 1,
+            "responses": 3,
+            "planStalenessTurns": {"mean": 1.333, "max": 2},
+            "planStalenessSeconds": {"mean": 7.5, "max": 12.25},
+        }
+        await hold(managed, "s8", steering=None)
+        await hold(managed, "s9", steering=SteeringRecord(passes=1))
+        assert (await managed.ask("GET", "/api/sessions/s8")).json["steering"] is None
+        never = (await managed.ask("GET", "/api/sessions/s9")).json["steering"]
+        assert (never["usedShare"], never["planStalenessTurns"]) == (None, {"mean": None, "max": None})
+        assert {each["steering"] for each in (await managed.read("/api/sessions"))["items"]} == {None}
+
+
 async def test_steering_that_is_not_shown(tmp_path: Path, autojump_clock: MockClock) -> None:
     """What the planner whispers, and what models are told, is for those who own the agent (L13)."""
     file = FILE.replace('purpose: "Greet."', "showSteering: false")
@@ -259,6 +323,8 @@ async def test_steering_that_is_not_shown(tmp_path: Path, autojump_clock: MockCl
             assert [each["text"] for each in turn["instructions"]] == ([expected] if expected else [])
             answer = await managed.ask("GET", "/api/sessions/s1/llm-log", key=key)
             assert answer.status == (200 if expected else 403)
+            session = (await managed.ask("GET", "/api/sessions/s1", key=key)).json
+            assert (session["steering"] is not None) == bool(expected)
         await managed.ask("DELETE", "/api/agents/seller")  # whoever it was, it may not have wanted to show it
         assert (await managed.ask("GET", "/api/sessions/s4/llm-log", key="mia")).status == 403
         assert (await managed.ask("GET", "/api/sessions/s5/llm-log", key="mia")).status == 200  # there was no agent

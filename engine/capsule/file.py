@@ -1,0 +1,285 @@
+"""The file of a capsule: a line that says what it is, then chunks, each of them whole or not there.
+
+    souffleur capsule 2\\n
+    chunk: length of the records, of the bulk (uint32, little endian), CRC-32 of both
+           the records: MessagePack, compressed with zlib
+           the bulk: what does not get shorter by it, such as sound, as it is
+
+A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that
+kind. The first one is the head. Long bytes and texts
+stand in the bulk of the same chunk, and their place and length in the record. A file that ends in the middle of a chunk, as after a
+crash or a cut, is read up to there.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import attrs
+import msgpack
+
+from engine.capsule.codec import CapsuleError
+
+VERSION = 2
+MAGIC = f"souffleur capsule {VERSION}\n".encode()
+SUFFIX = ".capsule"
+_ANY_MAGIC = b"souffleur capsule "
+
+BULK_BYTES = 192
+"""Bytes and texts from this length on stand in the bulk; speech always does."""
+BULK_TEXT = 1024
+"""Texts are worth compressing; those of this length are sound in disguise, in the frames of some providers: 20 ms are 1300 characters
+of base64, which take 30 µs to compress, and get shorter by a quarter."""
+MAX_CHUNK = 64 << 20
+"""More than a chunk ever is: a reader need not believe more."""
+MAX_RECORDS = 16 << 20
+"""Bytes of one chunk's records before they were compressed: what is made of them takes many times as much room."""
+MAX_READ = 512 << 20
+"""Bytes of all records and all bulk of a file: many times what is ever kept of one session."""
+LEVEL = 1
+
+_HEAD = struct.Struct("<III")
+_PLACE = struct.Struct("<II")
+_BYTES, _TEXT = 1, 2
+_MAY_BE_LONG = frozenset({bytes, str, dict})
+
+
+class Kind(StrEnum):
+    """What a record tells. Behind the time and the kind come these fields."""
+
+    HEAD = "head"
+    """A map; see `engine.capsule.tape.head`."""
+    IN = "in"
+    """The client's element, as plain data."""
+    END_OF_INPUT = "eoi"
+    """The client will send nothing any more."""
+    VANISHED = "vanished"
+    """The client is gone: the session was cancelled."""
+    CUT_OFF = "cutoff"
+    """The session was ended from outside: reason, error."""
+    OUT = "out"
+    """What the session told its client, as plain data; of speech its length, and a checksum instead of the sound."""
+    CUT = "cut"
+    """A barge-in took back what was unsent: response, turn."""
+    TOOK = "took"
+    """The door took so many elements to send them."""
+    BEGAN = "began"
+    """Something outside was asked or opened: number, kind, name, what was asked."""
+    OPENED = "opened"
+    """It is open: number."""
+    ITEM = "item"
+    """It gave something: number, value."""
+    HANDED = "handed"
+    """It gave something beside its channel: number, value."""
+    SENT = "sent"
+    """It was sent something: number, frame, or a run of them (`engine.capsule.outgoing`)."""
+    DONE = "done"
+    """It is over: number, value (of an answer)."""
+    FAILED = "failed"
+    """It is over: number, exception."""
+    LEFT = "left"
+    """It is over, as nobody waits for it any more: number."""
+    CLOSED = "closed"
+    """What was open is closed, whether or not it had ended before: number."""
+    EVENT = "event"
+    """A chat event for the session: the event."""
+    NOTE = "note"
+    """What follows from the rest, for its reader: its name (`engine.boundary.Note`), a map."""
+    END = "end"
+    """The session is over: its state and reason."""
+    FULL = "full"
+    """Nothing more was kept: why."""
+
+
+_SHAPES: Mapping[Kind, tuple[type, ...]] = {
+    Kind.HEAD: (dict,), Kind.IN: (object,), Kind.END_OF_INPUT: (), Kind.VANISHED: (), Kind.CUT_OFF: (str, object, bool),
+    Kind.OUT: (object,), Kind.CUT: (str, str), Kind.TOOK: (), Kind.BEGAN: (int, str, str, object), Kind.OPENED: (int,),
+    Kind.ITEM: (int, object), Kind.HANDED: (int, object), Kind.SENT: (int, object), Kind.DONE: (int, object),
+    Kind.FAILED: (int, object), Kind.LEFT: (int,), Kind.CLOSED: (int,), Kind.EVENT: (object,), Kind.NOTE: (str, dict), Kind.END: (str, str),
+    Kind.FULL: (str,),
+}  # fmt: skip
+"""The fields of each, as whoever reads them takes for granted."""
+
+
+@attrs.frozen
+class Record:
+    at: float
+    """Seconds since the capsule began."""
+    kind: Kind
+    fields: tuple[Any, ...]
+    """Plain data; `engine.capsule.codec` makes values of it."""
+    step: int = 0
+    """The pass of Trio's loop in which it was made; 0 where nobody counted. What is ready runs once in a pass, so that the distance
+    says what can have happened in between."""
+
+
+class Packer:
+    """Makes chunks of records. Not thread-safe; a chunk it has given is nobody's but the taker's."""
+
+    def __init__(self) -> None:
+        self._packer = msgpack.Packer(
+            strict_types=True, autoreset=True, use_bin_type=True, unicode_errors="surrogatepass"
+        )
+        self._records = bytearray()
+        self._bulk = bytearray()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that no chunk has taken yet."""
+        return len(self._records) + len(self._bulk)
+
+    def add(self, at: float, kind: Kind, *fields: Any, step: int = 0) -> int:
+        """Take one record. `fields` are plain data. Returns what is `waiting` by now.
+
+        Raises:
+            TypeError: a field is not.
+            ValueError: there is too much of it, or it is nested too deeply.
+        """
+        before = len(self._bulk)
+        try:
+            short = [self._short(field) if type(field) in _MAY_BE_LONG else field for field in fields]
+            # An enum's members pass for texts, but are no plain ones.
+            packed = self._packer.pack([at, step, kind._value_, *short])
+            if len(self._records) + len(packed) > MAX_RECORDS or len(self._bulk) > MAX_CHUNK - MAX_RECORDS:
+                raise ValueError("a record is larger than a chunk may be")
+        except Exception:
+            del self._bulk[before:]
+            raise
+        self._records += packed
+        return len(self._records) + len(self._bulk)
+
+    def _short(self, field: Any) -> Any:
+        """With what is long in the bulk; deeper than a map's values nothing is that long."""
+        if isinstance(field, bytes):
+            return self._place(_BYTES, field) if len(field) >= BULK_BYTES else field
+        if isinstance(field, str):
+            return self._place(_TEXT, field.encode("utf-8", "surrogatepass")) if len(field) >= BULK_TEXT else field
+        short, fields = self._short, cast("dict[str, object]", field)
+        return {key: short(each) if type(each) in _MAY_BE_LONG else each for key, each in fields.items()}
+
+    def _place(self, code: int, data: bytes) -> msgpack.ExtType:
+        place = _PLACE.pack(len(self._bulk), len(data))
+        self._bulk += data
+        return msgpack.ExtType._make((code, place))  # its constructor's checks take longer than all the rest
+
+    def take(self) -> tuple[bytes, bytes]:
+        """The records and the bulk since the last time, for `chunk`."""
+        taken = bytes(self._records), bytes(self._bulk)
+        self._records.clear()
+        self._bulk.clear()
+        return taken
+
+
+def chunk(records: bytes, bulk: bytes) -> bytes:
+    """One chunk of a file. Compresses, which may be done in a thread."""
+    packed = zlib.compress(records, LEVEL)
+    return _HEAD.pack(len(packed), len(bulk), zlib.crc32(bulk, zlib.crc32(packed))) + packed + bulk
+
+
+@attrs.frozen
+class Capsule:
+    """A file as it was read."""
+
+    head: dict[str, Any]
+    records: tuple[Record, ...]
+    """Without the head, in the order in which they happened."""
+    is_whole: bool
+    """False: the file ends in the middle, or its session did."""
+
+
+def read_capsule(path: Path) -> Capsule:
+    """Read a file.
+
+    Raises:
+        CapsuleError: it is none, or of another version, or damaged.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        found = file.readline(len(MAGIC) + 16)
+        if MAGIC.startswith(found) and found != MAGIC:
+            raise CapsuleError(f"{path.name} ends before its head.")
+        if not found.startswith(_ANY_MAGIC):
+            raise CapsuleError(f"{path.name} is not a session capsule.")
+        if found != MAGIC:
+            version = found.removeprefix(_ANY_MAGIC).strip().decode("ascii", "replace")
+            raise CapsuleError(f"{path.name} has version {version}; this Souffleur reads version {VERSION}.")
+        records: list[Record] = []
+        is_whole, read, number = True, 0, 0
+        try:
+            for body in _chunks(file):
+                if body is None:
+                    is_whole = False
+                    break
+                read += len(body[0]) + len(body[1])
+                if read > MAX_READ:
+                    raise CapsuleError(f"{path.name} holds more than any capsule does.")
+                records += records_of(*body)
+                number += 1
+        except (ValueError, TypeError, msgpack.UnpackException, zlib.error, struct.error) as exc:
+            raise CapsuleError(f"{path.name} is damaged in its chunk {number}.") from exc
+    return capsule_of(records, path.name, is_whole=is_whole)
+
+
+def capsule_of(records: Sequence[Record], name: str, *, is_whole: bool = True) -> Capsule:
+    """A capsule of records that were read. Raises CapsuleError: there is no head."""
+    head: Any = records[0].fields[0] if records and records[0].kind is Kind.HEAD else None
+    if not isinstance(head, dict):
+        raise CapsuleError(f"{name} ends before its head.")
+    return Capsule(cast("dict[str, Any]", head), tuple(records[1:]), is_whole and records[-1].kind is Kind.END)
+
+
+def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes] | None]:
+    """The records and the bulk of each; None for one that is not whole, which is the last."""
+    while head := file.read(_HEAD.size):
+        if len(head) < _HEAD.size:
+            yield None
+            return
+        packed, bulk, checksum = _HEAD.unpack(head)
+        if packed + bulk > MAX_CHUNK:
+            yield None
+            return
+        body = file.read(packed + bulk)
+        if len(body) < packed + bulk or zlib.crc32(body) != checksum:
+            yield None
+            return
+        unpack = zlib.decompressobj()
+        records = unpack.decompress(body[:packed], MAX_RECORDS)
+        if not unpack.eof or unpack.unused_data:
+            raise ValueError("its records are more than it says")
+        yield records, body[packed:]
+
+
+def records_of(data: bytes, bulk: bytes) -> list[Record]:
+    """What stands in a chunk.
+
+    Raises ValueError, TypeError, `struct.error` or `msgpack.UnpackException`: it was not made by `Packer`.
+    """
+
+    def place(code: int, where: bytes) -> Any:
+        start, length = _PLACE.unpack(where)
+        found = bulk[start : start + length]
+        if len(found) < length or code not in (_BYTES, _TEXT):
+            raise ValueError("it stands nowhere")
+        return found if code == _BYTES else found.decode("utf-8", "surrogatepass")
+
+    unpacker = msgpack.Unpacker(
+        ext_hook=place, raw=False, strict_map_key=True, max_buffer_size=MAX_CHUNK, unicode_errors="surrogatepass"
+    )
+    unpacker.feed(data)
+    records = [_record(*each) for each in unpacker]
+    if unpacker.tell() != len(data):
+        raise ValueError("it ends in the middle of a record")
+    return records
+
+
+def _record(at: object, step: object, kind: object, *fields: object) -> Record:
+    if not isinstance(at, float | int) or not 0 <= at < 1e9 or not isinstance(step, int):
+        raise ValueError("a record has no time")
+    record = Record(float(at), Kind(cast("str", kind)), fields, step)
+    shape = _SHAPES[record.kind]
+    if len(shape) != len(fields) or not all(map(isinstance, fields, shape)):
+        raise ValueError(f"a record of kind {record.kind} has other fields")
+    return record

@@ -1,0 +1,53 @@
+"""What a connection is sent, as it is kept and compared: frames as they are, and runs of sound, on which nothing in an engine depends
+any more, as how many frames they were, how long, and a checksum."""
+
+from typing import Any
+from zlib import adler32
+
+import attrs
+
+LONGEST_FRAME = 600
+"""Characters. A frame that is longer and ends in sound is none to be kept whole."""
+RUN = 50
+"""Frames of sound in one record, a second of them: half of what passes a session's boundary is these."""
+_BEGINNING = 64
+"""Characters of a run's first frame that are kept."""
+
+
+@attrs.define(eq=False)
+class Outgoing:
+    """One connection's. The checksum is Adler-32: others need tables, which drive out of the processor's caches what the conversation
+    needs."""
+
+    _beginning: str = attrs.field(default="", init=False)
+    _frames: int = attrs.field(default=0, init=False)
+    _length: int = attrs.field(default=0, init=False)
+    _checksum: int = attrs.field(default=1, init=False)
+
+    def add(self, frame: str) -> tuple[Any, ...]:
+        """A frame is sent. Gives what is to be kept by now, as plain data, in its order."""
+        if not is_sound(frame):
+            return (*self.end(), frame) if self._frames else (frame,)
+        if not self._frames:
+            self._beginning = frame[:_BEGINNING]
+        self._frames += 1
+        self._length += len(frame)
+        self._checksum = adler32(frame.encode("utf-8", "surrogatepass"), self._checksum)
+        return self.end() if self._frames >= RUN else ()
+
+    def end(self) -> tuple[Any, ...]:
+        """No frame follows. Gives the run that is under way, if there is one: how it begins, its frames, their characters in all, and
+        their checksum."""
+        if not self._frames:
+            return ()
+        run = [self._beginning, self._frames, self._length, self._checksum]
+        self._beginning, self._frames, self._length, self._checksum = "", 0, 0, 1
+        return (run,)
+
+
+def is_sound(frame: str) -> bool:
+    """It appends sound, in a provider's JSON."""
+    if len(frame) <= LONGEST_FRAME:
+        return False
+    beginning = frame[:128]
+    return '"audio"' in beginning and "append" in beginning

@@ -1,0 +1,576 @@
+"""Keeps what passes a session's boundary, in records that make a capsule.
+
+Feeding a tape is synchronous, never waits and raises nothing: what cannot be kept ends the tape, not the session. It costs little, as
+what is kept is packed at once and in C, and sound is copied as it is.
+"""
+
+import base64
+import hashlib
+import logging
+import platform
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from random import Random
+from types import TracebackType
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+import trio
+
+from engine.boundary import Boundary, D, Duplex, E, Outlet, Outside
+from engine.capsule.codec import plain
+from engine.capsule.file import Kind, Packer
+from engine.capsule.outgoing import Outgoing
+from engine.capsule.redaction import Redaction
+from engine.elements import ControlToken, InputAudio, OutCommand, OutSpeech, SpeechItem
+from engine.interfaces import Environment
+from engine.testing.schedule import Schedule, current_schedule, schedule_facts
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_Fresh = tuple[float, int, Kind, tuple[Any, ...]]
+
+CHUNK_BYTES = 256 << 10
+"""What is packed before it is handed to whoever writes: seconds of a conversation."""
+BATCH = 64
+"""Records that are packed together, half a second of a conversation. One by one they would each find the processor's caches cold, and
+make them so for the conversation: whatever can wait is done here, and what is put is no more than put aside."""
+MOST_WAITING = 64
+"""Chunks that wait to be written; a disk that far behind ends the tape."""
+_NONE = plain(())
+_ITEM, _OUT, _SENT = Kind.ITEM, Kind.OUT, Kind.SENT  # an enum looks its members up
+SECRET = "…"
+"""Stands for what may be in no file."""
+_SECRET_PARAMETER = "deviceRef"
+"""Of `ready`: whoever has the one of an anonymous client can go on with its sessions."""
+
+_inside: ContextVar[bool] = ContextVar("souffleur_outside", default=False)
+"""This task does what was asked of the outside; what it asks itself is not kept."""
+
+
+@contextmanager
+def _as(*, inside: bool) -> Generator[None]:
+    token = _inside.set(inside)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
+
+class _Uncounted:
+    """Where nobody counts the passes of Trio's loop."""
+
+    passes = 0
+
+
+@attrs.define(eq=False)
+class Tape:
+    """See the module. Times are seconds since it began."""
+
+    began: float
+    """`trio.current_time()`."""
+    max_bytes: int
+    redaction: Redaction | None = None
+    most_waiting: int = MOST_WAITING
+    """Chunks."""
+    chunks: deque[tuple[bytes, bytes]] = attrs.field(factory=deque[tuple[bytes, bytes]], init=False)
+    """What is to be written, oldest first."""
+    wake: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """There is something to write."""
+    _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
+    """As `trio.current_time`, without what that looks up first: it is asked for each record."""
+    _schedule: "Schedule | _Uncounted" = attrs.field(factory=lambda: current_schedule() or _Uncounted(), init=False)
+    _fresh: list[_Fresh] = attrs.field(factory=list[_Fresh], init=False)
+    """What was put and is not packed."""
+    _packer: Packer = attrs.field(factory=Packer, init=False)
+    _outgoing: dict[int, Outgoing] = attrs.field(factory=dict[int, Outgoing], init=False)
+    """What the connections that are open were sent."""
+    _kept: int = attrs.field(default=0, init=False)
+    """Bytes handed over."""
+    _is_over: bool = attrs.field(default=False, init=False)
+    _count: int = attrs.field(default=0, init=False)
+
+    def put(self, kind: Kind, *fields: Any) -> None:
+        """Keep one record; its fields are plain data, or the last one is speech, which nobody changes. Of what is `SENT` see
+        `_sent`."""
+        if self._is_over:
+            return
+        fresh = self._fresh
+        fresh.append((self._now(), self._schedule.passes, kind, fields))
+        if len(fresh) >= BATCH:
+            self._pack()
+
+    def put_value(self, kind: Kind, *fields: Any, keep: Callable[[Any], Any] = plain, at: int = -1) -> None:
+        """Keep one record; its last field, or the one `at` that place, is any value, of which `keep` makes plain data."""
+        if self._is_over:
+            return
+        kept = list(fields)
+        try:
+            kept[at] = keep(kept[at])
+        except Exception as exc:  # the fence: whatever is wrong with a value, the conversation goes on
+            self._pack()
+            self._fail(kind, exc)
+            return
+        self.put(kind, *kept)
+
+    def _pack(self) -> None:
+        """Pack what was put. What is a chunk by now is handed over, and may be the last."""
+        fresh, self._fresh = self._fresh, []
+        began, add, redaction = self.began, self._packer.add, self.redaction
+        waiting = 0
+        for at, step, kind, fields in fresh:
+            try:
+                for record in self._sent(*fields) if kind is _SENT else (_plainly(kind, fields),):
+                    kept = record if redaction is None else redaction.fields(kind, record)
+                    waiting = add(at - began, kind, *kept, step=step)
+            except Exception as exc:  # the fence, as above
+                self._fail(kind, exc)
+                return
+            if waiting >= CHUNK_BYTES:
+                self._hand_over()
+                waiting = 0
+                if self._kept >= self.max_bytes:
+                    self._end("the capsule has reached its bound")
+                elif len(self.chunks) >= self.most_waiting:
+                    self._end("the disk is too slow")
+                if self._is_over:
+                    return
+
+    def _sent(self, number: int, frame: str | None) -> Iterable[tuple[int, Any]]:
+        """The fields of the records to be kept of what a connection was sent; None: it will be sent nothing any more."""
+        outgoing = self._outgoing.setdefault(number, Outgoing())
+        if frame is not None:
+            return [(number, each) for each in outgoing.add(frame)]
+        del self._outgoing[number]
+        return [(number, each) for each in outgoing.end()]
+
+    def _fail(self, kind: Kind, error: Exception) -> None:
+        if not self._is_over:
+            logger.error("a record of kind %s could not be kept: %s", kind, type(error).__name__)
+            self._end("something could not be kept")
+
+    def number(self) -> int:
+        """Of something that is opened outside."""
+        self._count += 1
+        return self._count
+
+    def flush(self) -> None:
+        """What was put so far is handed over."""
+        if not self._is_over:
+            self._pack()
+        if not self._is_over:
+            self._hand_over()
+
+    def finish(self) -> None:
+        """Nothing follows: what was put is handed over."""
+        if not self._is_over:
+            self._pack()
+        if not self._is_over:
+            self._is_over = True
+            self._hand_over()
+
+    def _end(self, why: str) -> None:
+        logger.warning("a capsule is not kept any further: %s", why)
+        self._packer.add(trio.current_time() - self.began, Kind.FULL, why)
+        self._is_over = True
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        records, bulk = self._packer.take()
+        if records:
+            self._kept += len(records) + len(bulk)
+            self.chunks.append((records, bulk))
+        self.wake.set()
+
+
+def _plainly(kind: Kind, fields: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The fields of a record, of which speech may be the last one, as plain data."""
+    if kind is _OUT and type(fields[0]) is OutSpeech:
+        return (shown(fields[0]),)
+    return (fields[0], speech(fields[1])) if kind is _ITEM and type(fields[1]) is SpeechItem else fields
+
+
+def speech(item: SpeechItem) -> Any:
+    """What `plain` makes of it, in a fraction of the time."""
+    fields = {
+        "data": item.data,
+        "sample_rate": item.sample_rate,
+        "response_id": item.response_id,
+        "provider": item.provider,
+        "is_last": item.is_last,
+        "visemes": plain(item.visemes) if item.visemes else _NONE,
+        "blend_shape_weights": plain(item.blend_shape_weights) if item.blend_shape_weights else _NONE,
+        "text": item.text,
+    }
+    return {"$": "engine.elements:SpeechItem", "of": fields}
+
+
+def shown(element: object) -> Any:
+    """What the client was told, as plain data to compare: of sound its length and a checksum (Adler-32: others need tables, which drive
+    out of the processor's caches what the conversation needs)."""
+    if isinstance(element, OutSpeech):
+        data = element.data
+        more = plain((element.visemes, element.blend_shape_weights)) if element.visemes else None
+        return [
+            "speech", element.turn_id, element.response_id, element.sample_rate, len(data), zlib.adler32(data), element.is_last,
+            element.text, more,
+        ]  # fmt: skip
+    if isinstance(element, OutCommand) and element.parameters.get(_SECRET_PARAMETER):
+        element = attrs.evolve(element, parameters={**element.parameters, _SECRET_PARAMETER: SECRET})
+    return plain(element)
+
+
+# --- the head ---------------------------------------------------------------------------------------------------------
+
+
+def schedule_of_now() -> dict[str, Any]:
+    """What the order of the tasks of this process follows."""
+    facts = schedule_facts()
+    return {"seed": facts.seed, "is_sorted": facts.is_sorted}
+
+
+@cache
+def versions() -> dict[str, str]:
+    try:
+        engine = version("souffleur-engine")
+    except PackageNotFoundError:
+        engine = ""
+    return {"engine": engine, "python": platform.python_version(), "trio": version("trio")}
+
+
+def seeded(environment: Environment, seed: bytes) -> Environment:
+    """The same wall clock, with ids and randomness that follow a seed: nobody can guess them who has not got it.
+
+    Ids of one kind are numbered, so that they do not depend on what else is named in between; what is outside numbers its own, as it
+    is not there when the session is run again.
+    """
+    counts: dict[str, int] = {}
+
+    def new_id(kind: str) -> str:
+        series = f"{kind} outside" if _inside.get() else kind
+        counts[series] = counts.get(series, 0) + 1
+        number = f"{series}:{counts[series]}"
+        digest = hashlib.blake2b(number.encode(), key=seed, digest_size=12).digest()
+        return f"{kind[0]}-{base64.urlsafe_b64encode(digest).decode()}"
+
+    return Environment(environment.wall_clock, new_id, Random(int.from_bytes(seed)))
+
+
+# --- the boundary -----------------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class TapedBoundary(Boundary):
+    """A boundary at which everything is written down as it passes."""
+
+    tape: Tape
+    seed: bytes
+    """Of ids and randomness."""
+    session_id: str = attrs.field(default="", init=False)
+    run: int = attrs.field(default=0, init=False)
+
+    def _begin(self, kind: Outside, name: str, about: object) -> int:
+        number = self.tape.number()
+        self.tape.put_value(Kind.BEGAN, number, kind.value, name, about)
+        return number
+
+    def _failed(self, number: int, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.tape.put_value(Kind.FAILED, number, error)
+        else:  # a cancellation, alone or in groups of it
+            self.tape.put(Kind.LEFT, number)
+
+    async def ask(self, kind: Outside, name: str, ask: Callable[[], Awaitable[T]], about: object = None) -> T:
+        if _inside.get():
+            return await ask()
+        number = self._begin(kind, name, about)
+        try:
+            with _as(inside=True):
+                answer = await ask()
+        except BaseException as exc:
+            self._failed(number, exc)
+            raise
+        self.tape.put_value(Kind.DONE, number, answer)
+        return answer
+
+    def stream(
+        self,
+        kind: Outside,
+        name: str,
+        opened: Callable[[], AbstractAsyncContextManager[trio.MemoryReceiveChannel[T]]],
+        about: object = None,
+    ) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[T]]:
+        return opened() if _inside.get() else self._stream(kind, name, opened, about)
+
+    @asynccontextmanager
+    async def _stream(
+        self,
+        kind: Outside,
+        name: str,
+        opened: Callable[[], AbstractAsyncContextManager[trio.MemoryReceiveChannel[T]]],
+        about: object,
+    ) -> AsyncGenerator[trio.MemoryReceiveChannel[T]]:
+        call = _Open(self.tape, self._begin(kind, name, about))
+        try:
+            async with opened() as items:
+                self.tape.put(Kind.OPENED, call.number)
+                # The contract names Trio's own channel, which nobody can make another kind of; all that readers do is receive.
+                yield cast("trio.MemoryReceiveChannel[T]", _WatchedItems(items, call))
+        except BaseException as exc:
+            call.over(exc)
+            raise
+        finally:
+            call.closed()
+
+    async def produce(
+        self,
+        kind: Outside,
+        name: str,
+        to: Outlet[T],
+        produce: Callable[[Outlet[T]], Awaitable[None]],
+        about: object = None,
+    ) -> None:
+        if _inside.get():
+            await produce(to)
+            return
+        tape, number = self.tape, self._begin(kind, name, about)
+
+        # What is handed over is the session's own again, such as the task of a tool that is called.
+        def started() -> None:
+            tape.put(Kind.OPENED, number)
+            with _as(inside=False):
+                to.started()
+
+        def hand(value: object) -> None:
+            tape.put_value(Kind.HANDED, number, value)
+            with _as(inside=False):
+                to.hand(value)
+
+        def keep(item: object) -> None:
+            if type(item) is SpeechItem:
+                tape.put(Kind.ITEM, number, item)
+            else:
+                tape.put_value(Kind.ITEM, number, item)
+
+        watched = _WatchedSending(to.items, keep)
+        try:
+            with _as(inside=True):
+                await produce(Outlet(cast("trio.MemorySendChannel[T]", watched), started, hand))
+        except BaseException as exc:
+            self._failed(number, exc)
+            raise
+        tape.put(Kind.DONE, number, None)
+
+    @asynccontextmanager
+    async def _connect(
+        self, kind: Outside, name: str, opened: Callable[[], AbstractAsyncContextManager[D]]
+    ) -> AsyncGenerator[D]:
+        call = _Open(self.tape, self._begin(kind, name, None))
+        try:
+            async with opened() as duplex:
+                self.tape.put(Kind.OPENED, call.number)
+                try:
+                    yield cast("D", _WatchedDuplex(duplex, call))
+                finally:
+                    self.tape.put(Kind.SENT, call.number, None)
+        except BaseException as exc:
+            call.over(exc)
+            raise
+        finally:
+            call.closed()
+
+    def connect(
+        self, kind: Outside, name: str, opened: Callable[[], AbstractAsyncContextManager[D]]
+    ) -> AbstractAsyncContextManager[D]:
+        return opened() if _inside.get() else self._connect(kind, name, opened)
+
+    def know(self, kind: Outside, name: str, look: Callable[[], T]) -> T:
+        if _inside.get():
+            return look()
+        number = self._begin(kind, name, None)
+        try:
+            with _as(inside=True):
+                known = look()
+        except Exception as exc:
+            self._failed(number, exc)
+            raise
+        self.tape.put_value(Kind.DONE, number, known)
+        return known
+
+    def note(self, what: str, values: Mapping[str, Any]) -> None:
+        self.tape.put_value(Kind.NOTE, str(what), values)
+
+    # --- the session as a whole
+
+    def environment(self, environment: E) -> E:
+        assert isinstance(environment, Environment)
+        return cast("E", seeded(environment, self.seed))
+
+    def named(self, session_id: str, run: int) -> None:
+        self.session_id, self.run = session_id, run
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        self.tape.put_value(Kind.EVENT, event)
+
+    def cut_off(self, reason: str, error: Exception | None, *, is_taken_over: bool) -> None:
+        self.tape.put_value(Kind.CUT_OFF, reason, error, is_taken_over, at=1)
+
+    def vanished(self) -> None:
+        self.tape.put(Kind.VANISHED)
+
+    def ended(self, state: str, reason: str) -> None:
+        self.tape.put(Kind.END, state, reason)
+
+    # --- its client
+
+    def received(self, element: object) -> None:
+        if isinstance(element, InputAudio):
+            self.tape.put(Kind.IN, element.data)
+            return
+        if isinstance(element, ControlToken) and element.name == "authorization":
+            element = ControlToken(element.name, SECRET)
+        self.tape.put_value(Kind.IN, element)
+
+    def input_ended(self) -> None:
+        self.tape.put(Kind.END_OF_INPUT)
+
+    def told(self, element: object) -> None:
+        if type(element) is OutSpeech:
+            self.tape.put(Kind.OUT, element)
+        else:
+            self.tape.put_value(Kind.OUT, element, keep=shown)
+
+    def took(self) -> None:
+        self.tape.put(Kind.TOOK)
+
+    def took_back(self, response_id: str, turn_id: str) -> None:
+        self.tape.put(Kind.CUT, response_id, turn_id)
+
+
+@attrs.define(eq=False)
+class _Open:
+    """Something that was opened, and the one end of it that is kept."""
+
+    tape: Tape
+    number: int
+    _is_over: bool = attrs.field(default=False, init=False)
+
+    def item(self, value: object) -> None:
+        if type(value) is str or type(value) is bytes:  # a frame of a connection: most of what passes
+            self.tape.put(Kind.ITEM, self.number, value)
+        else:
+            self.tape.put_value(Kind.ITEM, self.number, value)
+
+    def over(self, error: BaseException) -> None:
+        """It has ended, or has failed; a cancellation is the reader's own affair."""
+        if self._is_over or not isinstance(error, Exception):
+            return
+        self._is_over = True
+        if isinstance(error, trio.EndOfChannel):
+            self.tape.put(Kind.DONE, self.number, None)
+        else:
+            self.tape.put_value(Kind.FAILED, self.number, error)
+
+    def closed(self) -> None:
+        """It has been left, and that is over."""
+        self.tape.put(Kind.CLOSED, self.number)
+
+
+class _WatchedItems(trio.abc.ReceiveChannel[T]):
+    """A channel, with somebody looking over the reader's shoulder."""
+
+    __slots__ = ("_call", "_items")
+
+    def __init__(self, items: trio.MemoryReceiveChannel[T], call: _Open) -> None:
+        self._items = items
+        self._call = call
+
+    async def receive(self) -> T:
+        try:
+            item = await self._items.receive()
+        except Exception as exc:
+            self._call.over(exc)
+            raise
+        self._call.item(item)
+        return item
+
+    def receive_nowait(self) -> T:
+        try:
+            item = self._items.receive_nowait()
+        except trio.WouldBlock:
+            raise
+        except Exception as exc:
+            self._call.over(exc)
+            raise
+        self._call.item(item)
+        return item
+
+    def close(self) -> None:
+        self._items.close()
+
+    async def aclose(self) -> None:
+        await self._items.aclose()
+
+
+class _WatchedSending(Generic[T]):
+    """The sending end of a channel of ours; what is sent is written down before it is handed on."""
+
+    __slots__ = ("_items", "_keep")
+
+    def __init__(self, items: trio.MemorySendChannel[T], keep: Callable[[T], None]) -> None:
+        self._items = items
+        self._keep = keep
+
+    async def send(self, value: T) -> None:
+        self._keep(value)
+        await self._items.send(value)
+
+    def send_nowait(self, value: T) -> None:
+        self._items.send_nowait(value)
+        self._keep(value)
+
+    def clone(self) -> "_WatchedSending[T]":
+        return _WatchedSending(self._items.clone(), self._keep)
+
+    def statistics(self) -> Any:
+        return self._items.statistics()
+
+    def close(self) -> None:
+        self._items.close()
+
+    async def aclose(self) -> None:
+        await self._items.aclose()
+
+    def __enter__(self) -> "_WatchedSending[T]":
+        self._items.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._items.__exit__(kind, error, traceback)
+
+
+@attrs.define(eq=False)
+class _WatchedDuplex:
+    _duplex: Duplex
+    _call: _Open
+
+    def send(self, frame: str) -> None:
+        self._call.tape.put(Kind.SENT, self._call.number, frame)
+        self._duplex.send(frame)
+
+    async def receive(self) -> str | bytes:
+        try:
+            message = await self._duplex.receive()
+        except Exception as exc:
+            self._call.over(exc)
+            raise
+        self._call.item(message)
+        return message
