@@ -5,8 +5,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage. What an operator can mend is said i
 
 import argparse
 import logging
+import math
 import os
 import sys
+import time
+import zoneinfo
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +27,8 @@ DONE, FAILED, USAGE = 0, 1, 2
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8080
 PREFIX = "SOUFFLEUR_"
+SEARCH_SECONDS = 60.0
+"""How long a replay looks for the order in which things happened at once."""
 
 
 def run_command() -> NoReturn:
@@ -52,7 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as exc:
         print(f"souffleur: {exc}", file=sys.stderr)
         return FAILED
+    except BrokenPipeError:
+        return _nobody_reads()
     except BaseExceptionGroup as group:
+        if group.split(BrokenPipeError)[1] is None:
+            return _nobody_reads()
         faults, others = group.split(ConfigurationError)
         if faults is None or others is not None:
             if isinstance(group, ExceptionGroup) or group.subgroup(KeyboardInterrupt) is None:
@@ -62,6 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return DONE
+
+
+def _nobody_reads() -> int:
+    """What the command prints went to another, such as `head`, that has left. What is still to be printed goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return FAILED
 
 
 def _first(group: BaseExceptionGroup[ConfigurationError]) -> BaseException:
@@ -115,8 +130,26 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="where the admin key is, or is put when there is none (default: admin.key in your data directory)",
     )
+    serve.add_argument(
+        "--record",
+        type=Path,
+        default=_environment("RECORD", "") or None,
+        metavar="DIR",
+        help="keep every session there in a capsule, which `souffleur replay` runs again; it holds what is said",
+    )
+    serve.add_argument("--redact", action="store_true", help="keep no words and no sound in the capsules")
     serve.add_argument("--handles", type=_handles, help=argparse.SUPPRESS)  # for each of the workers
     serve.set_defaults(run=_serve)
+
+    replay = commands.add_parser("replay", help="run the engine again on a kept session, and compare")
+    replay.add_argument("capsule", type=Path, help="a file that `souffleur serve --record` has made")
+    replay.add_argument("--diff", action="store_true", help="show what was told around the first difference")
+    replay.add_argument("--schedule", type=int, metavar="N", help="another order of what happens at once")
+    replay.add_argument(
+        "--package", action="append", default=[], metavar="NAME", help="whose classes a capsule may hold, beside ours"
+    )
+    replay.add_argument("--verbose", action="store_true", help="show what the session logs")
+    replay.set_defaults(run=_replay)
 
     talk = commands.add_parser("talk", help="talk to an agent from the terminal")
     talk.add_argument("key", help="for example agent:barista")
@@ -127,10 +160,70 @@ def _parser() -> argparse.ArgumentParser:
     _add_project(talk)
     talk.set_defaults(run=_talk)
 
+    _add_simulate(commands.add_parser("simulate", help="let a simulated user talk to an agent, and report how it went"))
+
     check = commands.add_parser("check", help="validate project files")
     check.add_argument("files", nargs="+", type=Path, metavar="FILE")
     check.set_defaults(run=_check)
     return parser
+
+
+def _add_simulate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("key", help="of the agent that is tried out, for example agent:barista")
+    parser.add_argument("--tester", metavar="KEY", required=True, help="of the simulated user: an agent of type test")
+    parser.add_argument(
+        "--runs", type=_count, default=_environment("RUNS", "1"), metavar="N", help="conversations (default 1)"
+    )
+    parser.add_argument(
+        "--parallel", type=_count, default="1", metavar="K", help="of them at the same time (default 1)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=_environment("SEED", "") or None,
+        metavar="S",
+        help="of the first run; the others count on",
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write everything there: JSON, or Markdown when it ends with .md"
+    )
+    parser.add_argument("--voice", action="store_true", help="they speak, in real time (default: they type)")
+    parser.add_argument("--show", action="store_true", help="print what is said")
+    parser.add_argument(
+        "--max-turns", type=_count, default="30", metavar="N", help="of the simulated user, in each run (default 30)"
+    )
+    parser.add_argument("--max-minutes", type=_positive, default="10", metavar="M", help="of each run (default 10)")
+    parser.add_argument(
+        "--silence",
+        type=_positive,
+        default="60",
+        metavar="S",
+        help="seconds in which nobody says anything end a run (default 60)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=_not_negative,
+        default="10",
+        metavar="S",
+        help="seconds the simulated user gives the agent's planner after the agent has spoken (default 10; text only)",
+    )
+    parser.add_argument("--min-score", type=_score, metavar="X", help="a judge that gives less fails the run (0 to 1)")
+    parser.add_argument(
+        "--locale", action="append", metavar="TAG", help="best first; may be given several times (default en)"
+    )
+    parser.add_argument(
+        "--time-zone", type=_time_zone, default="UTC", metavar="ZONE", help="of the simulated user (default UTC)"
+    )
+    parser.add_argument("--no-system-prompt", action="store_true", help="give the simulated user its own prompt alone")
+    parser.add_argument(
+        "--clock",
+        type=_one_of("auto", "real", "virtual"),
+        default="auto",
+        help="auto (the default): virtual, and repeatable with a seed, when all models are scripted",
+    )
+    parser.add_argument("--store", default="memory:", metavar="URL", help="keep the sessions there (default: nowhere)")
+    _add_project(parser)
+    parser.set_defaults(run=_simulate)
 
 
 def _add_project(parser: argparse.ArgumentParser) -> None:
@@ -154,6 +247,40 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError("it has to be a whole number from 1")
     return int(text)
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError("it has to be a number")
+    return number
+
+
+def _positive(text: str) -> float:
+    if (number := _number(text)) <= 0:
+        raise argparse.ArgumentTypeError("it has to be more than 0")
+    return number
+
+
+def _not_negative(text: str) -> float:
+    if (number := _number(text)) < 0:
+        raise argparse.ArgumentTypeError("it has to be 0 or more")
+    return number
+
+
+def _score(text: str) -> float:
+    if not 0 <= (number := _number(text)) <= 1:
+        raise argparse.ArgumentTypeError("it has to be from 0 to 1")
+    return number
+
+
+def _time_zone(text: str) -> str:
+    if text not in zoneinfo.available_timezones():
+        raise argparse.ArgumentTypeError("it has to be a zone such as Europe/Prague")
+    return text
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -185,7 +312,7 @@ def _serve(options: argparse.Namespace) -> int:
     from engine.transport.server import BoundAddress, open_listeners
     from engine.workers import require_shared_store, supervise, work
 
-    plan = Plan(_projects(options), options.store, options.admin_key_file)
+    plan = Plan(_projects(options), options.store, options.admin_key_file, options.record, options.redact)
     if options.handles is not None:
         return DONE if trio.run(work, plan, options.handles) else FAILED
 
@@ -250,6 +377,73 @@ async def _talk_to(url: str, options: argparse.Namespace) -> bool:
     if options.text:
         return await talk_text(url, options.key, say)
     return await talk_wav(url, options.key, options.wav, options.out, say)
+
+
+# --- simulate --------------------------------------------------------------------------------------------------------
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    from engine.simulate.command import simulate_and_tell
+    from engine.simulate.conduct import Clock, Order, WrongUsageError
+    from engine.simulate.exchange import Limits
+    from engine.simulate.run import Plan
+
+    limits = Limits(options.max_turns, options.max_minutes * 60, options.silence, options.patience)
+    plan = Plan(
+        options.key,
+        options.tester,
+        is_spoken=options.voice,
+        limits=limits,
+        min_score=options.min_score,
+        locales=tuple(options.locale or ("en",)),
+        time_zone=options.time_zone,
+        no_system_prompt=options.no_system_prompt,
+    )
+    is_kept = options.store != "memory:"
+    order = Order(plan, options.runs, options.parallel, options.seed, Clock(options.clock), is_kept)
+    opened = partial(open_services, projects=_projects(options), store=options.store, settings=Settings())
+    try:
+        passed = simulate_and_tell(
+            order,
+            lambda environment: opened(environment=environment),
+            options.report,
+            shows=options.show,
+            say=partial(print, flush=True),
+        )
+    except WrongUsageError as exc:
+        print(f"souffleur: {exc}", file=sys.stderr)
+        return USAGE
+    return DONE if passed else FAILED
+
+
+# --- replay ----------------------------------------------------------------------------------------------------------
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from engine.capsule.codec import CapsuleError
+    from engine.capsule.file import read_capsule
+    from engine.capsule.replay import replay_in_some_order
+    from engine.capsule.report import report_lines
+    from engine.composition import installed_parts
+
+    if not options.verbose:
+        logging.disable(logging.CRITICAL)  # what the session logs it has logged before
+    try:
+        capsule = read_capsule(options.capsule)
+        until = time.monotonic() + SEARCH_SECONDS
+        result = replay_in_some_order(
+            capsule,
+            installed_parts,
+            schedule=options.schedule,
+            packages=options.package,
+            may_go_on=lambda: time.monotonic() < until,
+        )
+    except (CapsuleError, OSError) as exc:
+        print(f"souffleur: {exc}", file=sys.stderr)
+        return USAGE
+    for line in report_lines(capsule, result, shows_difference=options.diff):
+        print(line)
+    return DONE if result.is_equal else FAILED
 
 
 # --- check -----------------------------------------------------------------------------------------------------------

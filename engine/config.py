@@ -53,6 +53,11 @@ class RealtimeProperties(CamelModel):
         """False for a model that calls no tool of its own."""
         return True
 
+    @property
+    def waits_for_planning(self) -> bool:
+        """True for a model that asks for the session's end and waits until planning approves it (S0)."""
+        return False
+
 
 @attrs.frozen
 class PipelineConfiguration:
@@ -113,6 +118,8 @@ class Settings(BaseSettings):
     """Bound of on_session_start and of the system prompt: the client waits through both."""
     cleanup_seconds: Positive = 10.0
     """Bound of everything that happens after a session has ended: saving, usage, the disconnect hook (law 8)."""
+    release_seconds: Positive = 3.0
+    """Bound of leaving what a session held open, such as connections to servers of tools, after all of that."""
     tool_seconds: Positive = 30.0
     """A tool's time limit when it declares none."""
     activity_gap_seconds: Positive = 30.0
@@ -186,6 +193,9 @@ class Settings(BaseSettings):
     """Setups this deployment accepts; empty accepts all that are known (L2)."""
 
     # Observability (T5)
+    contract_sample_rate: float = Field(default=0.01, ge=0, le=1)
+    """The share of sessions whose output is held against the published contract while it is sent; 0: none. At 1 µs an element and
+    0.3 µs a frame of speech all of them could be: it is a share so that a fault of the contract itself cannot flood a log."""
     tracing: bool = False
     """Send traces to where OpenTelemetry's own variables say (OTEL_EXPORTER_OTLP_ENDPOINT and others); needs the extra `otel`."""
 

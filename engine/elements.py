@@ -232,7 +232,8 @@ class RealtimeInstruction:
     """Steering text for the model, whispered by planning or by per-turn context.
 
     `id` names it from the planner to the response that speaks it; `turn_id` the turn whose planning made it, so that one
-    from a cancelled turn is dropped however late it comes; "" for one that belongs to the session.
+    from a cancelled turn is dropped however late it comes; "" for one that belongs to the session. `pass_id` names the planning
+    pass over that turn; "" for the first, of planners that do not name theirs.
     """
 
     text: str
@@ -240,6 +241,7 @@ class RealtimeInstruction:
     id: str = ""
     turn_id: str = ""
     ends_session: bool = False
+    pass_id: str = ""
 
 
 @attrs.frozen

@@ -12,13 +12,14 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from enum import StrEnum
 from random import Random
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import attrs
 import trio
 from pydantic import Field
 
-from engine.config import CamelModel, PipelineConfiguration, RealtimeProperties
+from engine.boundary import PASSES, Boundary
+from engine.config import CamelModel, PipelineConfiguration, RealtimeProperties, Settings
 from engine.elements import (
     Action,
     Commit,
@@ -36,6 +37,7 @@ from engine.elements import (
     RealtimeCommand,
     RealtimeElement,
     RealtimeInstruction,
+    ToolEvent,
     Transcript,
 )
 from engine.memory import Memory, NoMemory
@@ -44,6 +46,8 @@ from engine.principal import Principal, ProjectAccess, UserAccount
 from engine.store.documents import LogKind, ResourceKind, SessionDocument
 
 logger = logging.getLogger(__name__)
+
+H = TypeVar("H")
 
 
 # --- what is nondeterministic ----------------------------------------------------------------------------------------
@@ -100,6 +104,8 @@ class ToolResult:
     interactions: tuple[MultimodalInteraction, ...] = ()
     ends_session: bool = False
     """The session ends when the response that follows has been heard (finish_session)."""
+    requests_end: bool = False
+    """Planning is asked whether the session ends; until it has answered, the model says a neutral sentence and waits."""
 
 
 class ToolError(Exception):
@@ -162,6 +168,7 @@ class ToolSettled:
     interrupted: bool = False
     late: bool = False
     ends_session: bool = False
+    requests_end: bool = False
 
 
 StartTool = Callable[[ToolCall], None]
@@ -195,6 +202,8 @@ class RealtimeSession(ABC):
 
     makes_sentences: ClassVar[bool] = False
     """True when the session sends whole `Text`s of its own; its tokens are then for display and are not assembled again."""
+    guards_text: ClassVar[bool] = False
+    """True when the session passes its words through the context's `TextGuard` itself, before it speaks them."""
 
     properties: RealtimeProperties
     usage: TokenUsage
@@ -221,6 +230,15 @@ class RealtimeSession(ABC):
             RealtimeException: the provider failed for good. Anything else is mapped to one by the engine (M8).
         """
 
+    def take_audio(self, audio: InputAudio) -> bool:
+        """Take audio in at once, in the task that brings it; False when it has to come through `inputs` instead.
+
+        May be left as it is. Most input is audio, and to wake a task for a frame costs more than to pass it on. The engine
+        asks only while `run` waits for the next of `inputs` and nothing is queued there, so that the order stays what it was,
+        and so does the wait for a session that has its hands full. Raises nothing: the task is not the session's.
+        """
+        return False
+
     async def instruct(self, instruction: RealtimeInstruction) -> None:
         """Inject steering. A failed injection is logged and never ends a conversation (M10)."""
         try:
@@ -239,6 +257,9 @@ class RealtimeModel(ABC):
 
     name: ClassVar[str]
     properties_class: ClassVar[type[RealtimeProperties]]
+    passes_boundary: ClassVar[bool] = False
+    """All that its sessions get from outside passes the context's boundary, so that they can be run again on it. Of others only what
+    comes of them is kept."""
 
     @abstractmethod
     def process(
@@ -328,6 +349,8 @@ class ChatRequest:
     tools: tuple[ToolSpecification, ...] = ()
     temperature: float | None = None
     locale: str = "en"
+    output_schema: JsonObject | None = None
+    """A JSON schema of type object that the answer has to fit, where the model can be held to one; the messages ask for it too."""
 
 
 @attrs.frozen
@@ -365,6 +388,8 @@ class ChatModel(Part):
     """A streaming chat model."""
 
     model: str = ""
+    is_scripted: bool = False
+    """It says only what was written for it, so that there is no use in having it read or judge something."""
 
     @abstractmethod
     def open_stream(self, request: ChatRequest) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[ChatDelta]]:
@@ -485,6 +510,48 @@ class NoLog(SessionLog):
         """Keep nothing."""
 
 
+class TextGuard(Protocol):
+    """Sees the words of the speaking model before the user does, and may change them (R15). Never waits, never raises."""
+
+    def feed(self, response_id: str, text: str) -> str:
+        """More of a response's words. Returns what may be shown by now; the rest follows."""
+        ...
+
+    def finish(self, response_id: str) -> str:
+        """The response, or a part of it that nothing continues, is complete: the rest of its words."""
+        ...
+
+    def see(self, text: str) -> None:
+        """What the user has said or typed, or what a tool gave."""
+        ...
+
+
+class Holdings(Protocol):
+    """What stays open as long as a session does."""
+
+    async def hold(self, manager: AbstractAsyncContextManager[H]) -> H:
+        """Enter a context, in a task of the session's, and leave it when the session is over: after its disconnect hook. It is left
+        at once when the session is cancelled, and its clean-up is bounded.
+
+        Raises whatever entering it raises.
+        """
+        ...
+
+    def hold_soon(self, manager: AbstractAsyncContextManager[H], entered: Callable[[H], None]) -> None:
+        """The same without waiting for it: `entered` is called when it is there. When it cannot be entered, that is logged."""
+        ...
+
+
+class NoHoldings:
+    """Where nothing can be held, as outside a session."""
+
+    async def hold(self, manager: AbstractAsyncContextManager[H]) -> H:
+        raise RuntimeError("no session is open")
+
+    def hold_soon(self, manager: AbstractAsyncContextManager[H], entered: Callable[[H], None]) -> None:
+        raise RuntimeError("no session is open")
+
+
 @attrs.define(eq=False)
 class Context:
     """What a conversation is about, given to every component. One per session; `turn_id` moves on with the turns."""
@@ -502,7 +569,17 @@ class Context:
     """Told what happens, for metrics and traces."""
     memory: Memory = attrs.field(factory=NoMemory)
     """What is remembered beyond this conversation."""
+    settings: Settings = attrs.field(factory=Settings.model_construct)
+    holdings: Holdings = attrs.field(factory=NoHoldings)
+    boundary: Boundary = PASSES
+    """What comes from outside passes here, so that it can be kept and given again."""
+    guard: TextGuard | None = None
+    """Of the speaking model's words; None lets them pass."""
+    agent_state: Any = None
+    """What the interaction manager keeps of this session; nobody else looks at it."""
     project_ref: str = ""
+    shared_agents: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """Names by ref of the agents that share what they know of the user with this one (R3)."""
     turn_id: str = ""
     messages: Sequence[Message] = ()
     """The conversation as it was heard, oldest first; a live, bounded view."""
@@ -529,10 +606,11 @@ class TurnInput:
     multimodal: tuple[MultimodalInteraction, ...] = ()
 
 
-PlanningElement = RealtimeInstruction | RealtimeCommand | MultimodalInteraction
+PlanningElement = RealtimeInstruction | RealtimeCommand | MultimodalInteraction | ToolEvent
 Emit = Callable[[PlanningElement], Awaitable[None]]
 """Forwards an element to the client. An instruction is also recorded and injected; a non-contextual one returns only after the
-model's next ResponseEnd (L13)."""
+model's next ResponseEnd (L13). Every tool call that was told to have started has to be told to have ended, also when the leg is
+cancelled: within a shield (L14)."""
 Steer = Callable[[RealtimeInstruction], Awaitable[None]]
 
 
@@ -562,6 +640,10 @@ class InteractionManager(ABC):
 
     def get_tool_box(self, context: Context) -> ToolBox:
         return EmptyToolBox()
+
+    async def load(self, agents: Sequence[Agent]) -> None:
+        """Have ready what is heavy, once per process and beside the serving, for the agents of its classes. What fails here fails
+        again, and is told, in the session that needs it."""
 
     async def on_session_start(self, context: Context) -> None:
         """Runs before the system prompt is built and before the provider session exists: it delays the first word."""
@@ -618,6 +700,10 @@ class Catalog(Protocol):
     async def all_realtime_properties(self) -> Sequence[RealtimeProperties]: ...
 
     async def project(self, ref: str) -> ProjectAccess | None: ...
+
+    async def shared_agents(self, ref: str) -> Mapping[str, str]:
+        """Names by ref of the other agents with whom an agent shares what it knows of a user (R3)."""
+        ...
 
     async def user(self, name: str) -> UserAccount | None: ...
 

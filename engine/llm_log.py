@@ -7,12 +7,14 @@ channel in between: a token costs a third of a microsecond more.
 """
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import attrs
 import trio
 
+from engine.boundary import PASSES, Outside
 from engine.elements import JsonObject
 from engine.errors import RemoteError
 from engine.interfaces import (
@@ -57,11 +59,12 @@ class LoggedChat(ChatModel):
     context: Context
     component: str
     model: str = attrs.field(init=False)
+    is_scripted: bool = attrs.field(init=False)
     _told: tuple[ChatMessage, ...] = attrs.field(default=(), init=False)
     """The messages of the call before."""
 
     def __attrs_post_init__(self) -> None:
-        self.model = self.chat.model
+        self.model, self.is_scripted = self.chat.model, self.chat.is_scripted
 
     @property
     def is_ready(self) -> bool:
@@ -76,7 +79,7 @@ class LoggedChat(ChatModel):
         repeated = _common(self._told, request.messages)
         self._told = request.messages
         try:
-            async with self.chat.open_stream(request) as deltas:
+            async with self._open(request, repeated) as deltas:
                 # The contract names Trio's own channel, which nobody can make another kind of; all that readers do is receive.
                 yield cast("trio.MemoryReceiveChannel[ChatDelta]", _Watched(deltas, call))
         except BaseException as exc:
@@ -84,6 +87,19 @@ class LoggedChat(ChatModel):
             raise
         finally:
             self._record(call, request, repeated)
+
+    def _open(
+        self, request: ChatRequest, repeated: int
+    ) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[ChatDelta]]:
+        boundary = self.context.boundary
+        if boundary is PASSES:
+            return self.chat.open_stream(request)
+        about = {
+            "repeated": repeated,
+            "messages": [_message(message) for message in request.messages[repeated:]],
+            "tools": [tool.name for tool in request.tools],
+        }
+        return boundary.stream(Outside.CHAT, self.component, partial(self.chat.open_stream, request), about)
 
     def _record(self, call: "_Call", request: ChatRequest, repeated: int) -> None:
         usage = call.usage

@@ -33,6 +33,7 @@ class PartLoader:
                 logger.error("a realtime configuration of %s cannot be used: %s", properties.provider, exc)
                 self._states[f"{properties.provider} configuration"] = "it cannot be used; the log says why"
         self._states |= {name: "" if part.is_ready else "loading" for name, part in parts.items()}
+        await self._load_agents()
         for name, part in parts.items():
             try:
                 await part.load()
@@ -43,6 +44,17 @@ class PartLoader:
             except Exception:
                 logger.exception("%s cannot be loaded", name)
                 self._states[name] = "it cannot be loaded; the log says why"
+
+    async def _load_agents(self) -> None:
+        agents = await self.services.catalog.published_agents()
+        for manager in self.services.managers:
+            own = [agent for agent in agents if isinstance(agent, manager.content_classes)]
+            if not own:
+                continue
+            try:
+                await manager.load(own)
+            except Exception:
+                logger.exception("what %s needs is not ready yet", type(manager).__name__)
 
     def _parts(self, properties: RealtimeProperties) -> dict[str, Part]:
         model = self.services.models.get(properties.provider)

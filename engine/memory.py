@@ -2,7 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from datetime import datetime
 from enum import StrEnum
+
+import attrs
 
 from engine.elements import JsonObject
 from engine.store.documents import MemoryDocument
@@ -17,6 +20,17 @@ class MemoryScope(StrEnum):
     """One user's with one agent, over all their conversations."""
     USER = "user"
     """One user's, whichever agent."""
+
+
+@attrs.frozen
+class PastConversation:
+    """One that the user has had with an agent."""
+
+    session_id: str
+    ended_at: datetime
+    """Aware, in UTC: when it was last saved."""
+    lines: tuple[tuple[str, str], ...]
+    """Who spoke ("user" or "assistant") and what was heard, oldest first; of a long one the end."""
 
 
 class Memory(ABC):
@@ -37,6 +51,15 @@ class Memory(ABC):
     async def append(self, scope: MemoryScope, name: str, body: JsonObject) -> None:
         """Write a new revision."""
 
+    @abstractmethod
+    async def last_conversation(self, *, lines: int) -> PastConversation | None:
+        """The user's last one with this agent before this session, with its last `lines` lines. None: there was none, or in
+        none anything was said."""
+
+    @abstractmethod
+    def with_agent(self, ref: str) -> "Memory":
+        """The same user's memory with another agent; only for reading."""
+
 
 class NoMemory(Memory):
     """Keeps nothing."""
@@ -49,3 +72,9 @@ class NoMemory(Memory):
 
     async def append(self, scope: MemoryScope, name: str, body: JsonObject) -> None:
         """Forget it."""
+
+    async def last_conversation(self, *, lines: int) -> PastConversation | None:
+        return None
+
+    def with_agent(self, ref: str) -> Memory:
+        return self

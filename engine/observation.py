@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import attrs
 
-from engine.store.documents import SessionDocument, TurnDocument
+from engine.store.documents import SessionDocument, SteeringRecord, TurnDocument
 
 
 class SpanKind(StrEnum):
@@ -57,6 +57,9 @@ class Happening(StrEnum):
     FORCE_CLOSED = "force_closed"
     SLOW_CLIENT = "slow_client"
     RECOVERABLE_ERROR = "recoverable_error"
+    LINK_REMOVED = "link_removed"
+    """The speaking model said a link that nobody had seen. It was taken out of the text; what was spoken by a speech-to-speech model
+    was heard."""
 
 
 class Observer:
@@ -67,6 +70,9 @@ class Observer:
 
     def session_closed(self, session: SessionDocument, provider: str, active_seconds: float) -> None:
         """It has ended; `session.state` says how."""
+
+    def session_steered(self, session: SessionDocument, run: SteeringRecord) -> None:
+        """How planning has steered the run of a session that is closing; not told when nobody planned."""
 
     def refused(self, code: str) -> None:
         """Somebody was not let in, by the error code or HTTP status they were told."""
@@ -82,6 +88,12 @@ class Observer:
 
     def store_took(self, operation: str, seconds: float, *, ok: bool) -> None: ...
 
+    def contract_judged(self) -> None:
+        """A session is held against the contract."""
+
+    def contract_broken(self, rule: str) -> None:
+        """Such a session has broken a promise of it; told once for each promise."""
+
 
 @attrs.frozen
 class Observers(Observer):
@@ -96,6 +108,10 @@ class Observers(Observer):
     def session_closed(self, session: SessionDocument, provider: str, active_seconds: float) -> None:
         for each in self.of:
             each.session_closed(session, provider, active_seconds)
+
+    def session_steered(self, session: SessionDocument, run: SteeringRecord) -> None:
+        for each in self.of:
+            each.session_steered(session, run)
 
     def refused(self, code: str) -> None:
         for each in self.of:
@@ -120,6 +136,14 @@ class Observers(Observer):
     def store_took(self, operation: str, seconds: float, *, ok: bool) -> None:
         for each in self.of:
             each.store_took(operation, seconds, ok=ok)
+
+    def contract_judged(self) -> None:
+        for each in self.of:
+            each.contract_judged()
+
+    def contract_broken(self, rule: str) -> None:
+        for each in self.of:
+            each.contract_broken(rule)
 
 
 # --- whose task this is

@@ -73,6 +73,8 @@ class ProjectAccess:
     """Names of users."""
     minutes_per_month: float | None = None
     """None: no limit."""
+    featured_agent: str = ""
+    """The ref of the agent that shares memory with all the others (R3)."""
 
 
 @attrs.frozen

@@ -16,6 +16,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from engine.capsule.keeper import Capsules
 from engine.composition import open_services
 from engine.config import Settings
 from engine.identity.admin_key import open_admin_key
@@ -67,6 +68,10 @@ class Plan:
     """The URL of the store."""
     admin_key_file: Path | None = None
     """None: beside the store in the user's data directory."""
+    record: Path | None = None
+    """The directory that sessions are kept in, in capsules; None: they are not."""
+    redacts: bool = False
+    """Whether capsules hold no words and no sound."""
 
 
 @attrs.define(eq=False)
@@ -143,6 +148,7 @@ async def serve(
                 settings=settings,
                 admin_key=admin_key,
                 observer=Observers(observers),
+                keep=None if plan.record is None else Capsules(plan.record, redacts=plan.redacts).keep,
             )
         )
         lateness = LatenessMeter()
@@ -155,6 +161,7 @@ async def serve(
             metrics=metrics,
             allowed_hosts=settings.allowed_hosts,
             allowed_origins=settings.allowed_origins,
+            capsules_directory=plan.record,
         )
         host, port = listeners[0].socket.getsockname()[:2]
         doors: Sequence[trio.SocketListener | YieldingListener] = listeners

@@ -47,6 +47,7 @@ class TalkClient:
     failed: bool = False
     last_element_at: float = 0.0
     turn_is_open: bool = False
+    whispered: set[str] = attrs.field(factory=set[str])
     _cut: set[str] = attrs.field(factory=set[str])
 
     @property
@@ -87,6 +88,11 @@ class TalkClient:
                 self.say(f"(tool {parameters['name']} {orjson.dumps(parameters['parameters']).decode()})")
             case {"type": "command", "name": "tool-error", "parameters": parameters}:
                 self.say(f"(tool {parameters['name']} failed: {parameters['error']})")
+            case {"type": "command", "name": "realtime-instruction", "parameters": {"text": text}} if (
+                text not in self.whispered
+            ):
+                self.whispered.add(text)  # what closes each pass is always the same
+                self.say(f"(whispered: {text})")
             case {"type": "transcript", "isInterim": True}:
                 self.player.stop(self.now)
             case {"type": "transcript", "text": text, "isSynthetic": synthetic}:

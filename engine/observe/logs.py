@@ -26,11 +26,13 @@ TRACE_HEAD, TRACE_TAIL = 20, 100
 """Lines of a traceback that are kept, as a deep recursion or a group of many has thousands. The end says what happened."""
 
 QUIET = (
+    "client",  # the SDK of MCP
     "hpack",
     "httpcore",
     "httpcore2",
     "httpx",
     "httpx2",
+    "mcp",
     "openai",
     "pymongo",
     "urllib3",

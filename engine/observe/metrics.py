@@ -29,7 +29,8 @@ from engine.observation import Happening, Observer, Outcome, Span, SpanKind
 from engine.observe.lateness import LatenessMeter, watch_lateness
 from engine.observe.processes import given_directory, locked, registry_of_all
 from engine.observe.steps import StepSearch
-from engine.store.documents import SessionDocument, TurnDocument
+from engine.protocol.promises import STREAM_PROMISES
+from engine.store.documents import SessionDocument, SteeringRecord, TurnDocument
 
 SAMPLE_SECONDS = 1.0
 """How old a gauge that is asked for may be when another process gives it out."""
@@ -50,6 +51,8 @@ STORE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 """From a write to memory to the time limits of its callers."""
 LOOP_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 """From a quiet loop to one that nobody can talk through; 20 ms are a frame of audio."""
+PLAN_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""From a plan that was written as the user began to speak to one that has missed much of the conversation."""
 SESSION_SECONDS = (1.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0)
 
 HAPPENINGS = {
@@ -74,6 +77,7 @@ HAPPENINGS = {
         "force_closed_total",
         "Sessions whose output had to be closed after their input had ended.",
     ),
+    Happening.LINK_REMOVED: ("links_removed_total", "Links that a speaking model said and nobody had seen."),
     Happening.SLOW_CLIENT: ("slow_clients_total", "Clients given up, as they read too slowly."),
     Happening.RECOVERABLE_ERROR: ("recoverable_errors_total", "Errors of providers that a conversation survived."),
 }
@@ -205,6 +209,19 @@ class Metrics(Observer):
             ),
         }
         """Time by kind. Those of sessions and turns are named by their outcome alone."""
+        self._instructions = counter(
+            "instructions_total", "Instructions of planning, by what became of them, of sessions that ended.", outcome=4
+        )
+        self._passes = counter(
+            "planning_passes_total",
+            "Planning passes of sessions that ended: they wrote their plan, were cancelled, or failed or ran out of time.",
+            outcome=3,
+        )
+        self._staleness = histogram(
+            "plan_staleness_seconds",
+            "How old the plan was when responses began: the mean of each session that ended.",
+            PLAN_SECONDS,
+        )
         self._happenings = {what: counter(name, text) for what, (name, text) in HAPPENINGS.items()}
         self._store = histogram(
             "store_seconds",
@@ -212,6 +229,12 @@ class Metrics(Observer):
             STORE_SECONDS,
             operation=48,
             outcome=2,
+        )
+        self._contract_sessions = counter("contract_sessions_total", "Sessions that were held against the contract.")
+        self._contract_violations = counter(
+            "contract_violations_total",
+            "Promises of the contract that were broken, by promise, of those sessions; each once in a session.",
+            rule=len(STREAM_PROMISES),
         )
         self._lateness = histogram(
             "loop_lateness_seconds", "How late a task wakes, looked at ten times a second.", LOOP_SECONDS
@@ -244,6 +267,17 @@ class Metrics(Observer):
         self._sessions_ended.of(provider, session.state.value).inc()
         self._active_seconds.of(provider).inc(active_seconds)
 
+    def session_steered(self, session: SessionDocument, run: SteeringRecord) -> None:
+        self._instructions.of("spoken").inc(run.spoken)
+        self._instructions.of("used").inc(run.used)
+        self._instructions.of("superseded").inc(run.superseded)
+        self._instructions.of("unused").inc(run.unused)
+        self._passes.of("planned").inc(run.planned_passes)
+        self._passes.of("cancelled").inc(run.cancelled_passes)
+        self._passes.of("failed").inc(run.passes - run.planned_passes - run.cancelled_passes)
+        if run.plan_staleness_seconds.mean is not None:
+            self._staleness.of().observe(run.plan_staleness_seconds.mean)
+
     def refused(self, code: str) -> None:
         self._refusals.of(code).inc()
 
@@ -272,6 +306,12 @@ class Metrics(Observer):
     def store_took(self, operation: str, seconds: float, *, ok: bool) -> None:
         outcome = Outcome.OK if ok else Outcome.FAILED
         self._store.of(operation, outcome.value).observe(seconds)
+
+    def contract_judged(self) -> None:
+        self._contract_sessions.of().inc()
+
+    def contract_broken(self, rule: str) -> None:
+        self._contract_violations.of(rule).inc()
 
     # --- what is looked at
 

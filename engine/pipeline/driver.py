@@ -10,6 +10,7 @@ from engine.errors import ErrorCode, RealtimeException
 from engine.interfaces import Context, ToolCall
 from engine.pipeline.ordered_writer import OrderedWriter
 from engine.pipeline.tools import ToolRunner
+from engine.protocol.steering import SteeringTotals
 
 FromModel = RealtimeElement | ToolCall
 """What comes from a model's session. Its tool calls come on the same channel, so that each keeps its place among what it says."""
@@ -83,6 +84,11 @@ class ConversationDriver(ABC):
     @abstractmethod
     def is_dead(self, response_id: str) -> bool:
         """Whether a response has ended: nothing may be started in its name."""
+
+    @property
+    def steering(self) -> SteeringTotals:
+        """How planning has steered this run."""
+        return SteeringTotals()
 
     @property
     @abstractmethod

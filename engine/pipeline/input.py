@@ -69,6 +69,8 @@ class SessionInputs:
     """None: the model does its own recognition and gets the audio untouched (M3)."""
     sample_rate: int
     """Hz, of the audio the recognizer or the model wants."""
+    take_audio: Callable[[InputAudio], bool]
+    """The model's, see `RealtimeSession`."""
     save_rating: SaveRating
     authorize: Authorize
     deaf: str = ""
@@ -119,7 +121,10 @@ class SessionInputs:
         if self.deaf or state.current_buffer_used >= state.max_buffer_size or not state.open_receive_channels:
             return False
         shaped = self._shape(audio)
-        if shaped is not None:
+        if shaped is None:
+            return True
+        is_waited_for = self.recognizer_audio is None and state.tasks_waiting_receive > 0
+        if not (is_waited_for and self.take_audio(shaped)):
             channel.send_nowait(shaped)
         return True
 

@@ -9,8 +9,10 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from engine.boundary import Boundary
 from engine.config import PipelineConfiguration, Settings
 from engine.elements import InputAudio, InputElement, OutputElement, OutSpeech, SpeechCut
+from engine.pipeline.contract_watch import ContractWatch
 from engine.protocol.hearing import Hearing
 from engine.protocol.inbox import Inbox
 from engine.protocol.outbox import Outbox, OutboxFullError
@@ -35,6 +37,12 @@ class ClientLine:
     outbox: Outbox
     recorder: SessionRecorder | None = attrs.field(default=None, init=False)
     """Set by a session that is recorded: it hears what is sent, when it is sent."""
+    boundary: Boundary | None = attrs.field(default=None, init=False)
+    """Set by a session that is kept: it is told what passes."""
+    contract: ContractWatch | None = attrs.field(default=None, init=False)
+    """Set by a session that is judged: it is told what is sent, when it is sent."""
+    _earlier: int = attrs.field(default=0, init=False)
+    """Of what waits to be sent, so much is none of the kept session's."""
     take_audio: Callable[[InputAudio], bool] | None = attrs.field(default=None, init=False)
     """Set by a session that can work off audio in the door's task; False when it would have to wait.
 
@@ -57,6 +65,8 @@ class ClientLine:
 
     async def put_input(self, element: InputElement) -> None:
         """Hand in what was received; waits for room, and the caller bounds the wait."""
+        if self.boundary is not None:
+            self.boundary.received(element)
         is_idle = not self._arrived.is_set()
         if is_idle and self.take_audio is not None and isinstance(element, InputAudio) and self.take_audio(element):
             return
@@ -69,6 +79,8 @@ class ClientLine:
     def end_input(self) -> None:
         """No input will follow: the session ends gracefully. What was handed in is still worked off."""
         self._input_ended = True
+        if self.boundary is not None:
+            self.boundary.input_ended()
         self._arrived.set()
 
     async def take_output(self) -> OutputElement | None:
@@ -76,11 +88,20 @@ class ClientLine:
         while True:
             element = self.outbox.take(trio.current_time())
             if element is not None:
+                if self._earlier:
+                    self._earlier -= 1
+                elif self.boundary is not None:
+                    self.boundary.took()
                 if self.recorder is not None and isinstance(element, OutSpeech) and element.data:
                     now = trio.current_time()
                     self.recorder.agent_audio(element.data, element.sample_rate, now, element.response_id)
+                if self.contract is not None:
+                    self.contract.sent(element, trio.current_time())
                 return element
             if self._output_ended:
+                if self.contract is not None and not self._is_lost:  # else the client is owed what it did not read
+                    self.contract.over()
+                    self.contract = None
                 return None
             self._ready = trio.Event()
             await self._ready.wait()
@@ -112,6 +133,8 @@ class ClientLine:
         """
         if self._is_lost:
             return True
+        if self.boundary is not None:
+            self.boundary.told(element)
         try:
             kept = self.outbox.put(element)
         except OutboxFullError:
@@ -125,8 +148,19 @@ class ClientLine:
         """The client reads so slowly that it was given up."""
         return self._is_lost
 
+    def keep_at(self, boundary: Boundary) -> None:
+        """A session begins that is kept: it is told of what waits for it already, and of all that passes from now on."""
+        for element in self.inbox.waiting():
+            boundary.received(element)
+        if self._input_ended:
+            boundary.input_ended()
+        self._earlier = len(self.outbox)
+        self.boundary = boundary
+
     def cut_response(self, response_id: str, turn_id: str) -> None:
         """A barge-in: take back what is unsent of a response's speech and words."""
+        if self.boundary is not None:
+            self.boundary.took_back(response_id, turn_id)
         self.outbox.cut_response(response_id, turn_id)
         if self.recorder is not None:
             self.recorder.cut(response_id, trio.current_time())

@@ -1,6 +1,7 @@
 """Saving what was said in order, whatever the store does (SPEC L15): a failing store never fails a conversation that can go on."""
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -17,6 +18,8 @@ MAX_UNSAVED = 500
 FIRST_RETRY = 0.25
 LONGEST_RETRY = 5.0
 """Seconds between tries while the store fails."""
+MOST_ACCIDENTS = 3
+"""Tries of a document with which the store raises what no store should: beyond them it is the document, and no accident."""
 
 
 class Document(Protocol):
@@ -45,6 +48,8 @@ class OrderedWriter(Generic[D]):
     _saved: dict[str, trio.Event] = attrs.field(factory=dict[str, trio.Event], init=False)
     _work: trio.Event = attrs.field(factory=trio.Event, init=False)
     _is_taken_over: bool = attrs.field(default=False, init=False)
+    _accidents: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    """By document: tries that raised what no store should."""
     lost: int = attrs.field(default=0, init=False)
 
     def put(self, document: D) -> trio.Event:
@@ -106,7 +111,7 @@ class OrderedWriter(Generic[D]):
                 raise
             except Exception:
                 logger.exception("%d %ss could not be written as they are; each is tried alone", len(batch), self.what)
-                await self._write_singly(batch)
+                return await self._write_singly(batch)
             else:
                 self._written(batch)
         except TakenOverError:
@@ -116,29 +121,37 @@ class OrderedWriter(Generic[D]):
             return False
         return True
 
-    async def _write_singly(self, documents: list[D]) -> None:
-        """One that no store can take must not hold up the others for ever: it is given up, and reported."""
+    async def _write_singly(self, documents: list[D]) -> bool:
+        """One that no store can take must not hold up the others for ever: it is given up, and reported. False while it may still be
+        an accident: then the others wait, as they are written in order."""
         for document in documents:
             try:
                 await self.append([document])
             except (StoreError, TakenOverError):
                 raise
             except Exception:
+                self._accidents[document.id] += 1
+                if self._accidents[document.id] < MOST_ACCIDENTS:
+                    logger.exception("%s %s could not be written and will be tried again", self.what, document.id)
+                    return False
                 self._give_up(document, "it cannot be stored")
             else:
                 self._written([document])
+        return True
 
     def _written(self, documents: list[D]) -> None:
         for document in documents:
             if any(other is document for other in self._unsaved):  # not put again, corrected, in the meantime
                 self._unsaved.remove(document)
                 event = self._saved.pop(document.id, None)
+                self._accidents.pop(document.id, None)
                 if event is not None:
                     event.set()
 
     def _give_up(self, document: D, reason: str) -> None:
         self._unsaved = [other for other in self._unsaved if other is not document]
         self._saved.pop(document.id, None)
+        self._accidents.pop(document.id, None)
         self.lost += 1
         logger.error("%s %s of session %s was given up: %s", self.what, document.id, document.session_id, reason)
 
@@ -149,6 +162,7 @@ class OrderedWriter(Generic[D]):
         self._is_taken_over = True
         self._unsaved.clear()
         self._saved.clear()
+        self._accidents.clear()
         self.on_taken_over()
 
 

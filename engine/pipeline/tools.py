@@ -4,7 +4,6 @@ A call runs in a task of the session's nursery, never in the model's, so that a 
 call. How it ended is told to the client as an event, and to the model as an input of its session.
 """
 
-import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from typing import Any
 import attrs
 import trio
 
+from engine.boundary import Note
+from engine.calling import call_tool, error_text, output_text, specification_of
 from engine.elements import (
     JsonObject,
     MultimodalInteraction,
@@ -31,7 +32,7 @@ from engine.interfaces import (
     ToolSettled,
 )
 from engine.observation import Outcome, Span, SpanKind
-from engine.protocol.tool_arguments import is_too_deep, parse_arguments
+from engine.protocol.tool_arguments import parse_arguments
 from engine.store.documents import LogKind
 
 logger = logging.getLogger(__name__)
@@ -77,9 +78,9 @@ class ToolRunner:
         if len(self._seen) > REMEMBERED_CALLS:
             self._seen.popitem(last=False)
         if self.is_dead(call.response_id):
-            self._deliver(_settled(call, _error_text("The user interrupted."), is_error=True, interrupted=True))
+            self._deliver(_settled(call, error_text("The user interrupted."), is_error=True, interrupted=True))
             return
-        specification = next((s for s in self.box.specifications if s.name == call.name), None)
+        specification = specification_of(self.box, call.name)
         policy = specification.on_interruption if specification else OnInterruption.CANCEL
         context, now = self.context, trio.current_time()
         span = Span(SpanKind.TOOL, call.call_id, call.name, context.session.id, context.turn_id)
@@ -104,7 +105,7 @@ class ToolRunner:
         for running in list(self._running.values()):
             if running.policy is OnInterruption.CANCEL:
                 self._fail(running, "The user interrupted this call.", interrupted=True)
-                running.scope.cancel(reason="barge-in")
+                self._cancel(running, "barge-in")
             elif running.policy is OnInterruption.CONTINUE:
                 running.is_late = True
 
@@ -112,41 +113,32 @@ class ToolRunner:
         """The session is ending: settle what still runs."""
         for running in list(self._running.values()):
             self._fail(running, "The session ended before this call did.", interrupted=True)
-            running.scope.cancel(reason="session end")
+            self._cancel(running, "session end")
+
+    def _cancel(self, running: _Running, reason: str) -> None:
+        cancelled = {"scope": f"tool {running.call.name}", "reason": reason, "turn_id": running.span.turn_id}
+        self.context.boundary.note(Note.CANCELLED, cancelled)
+        running.scope.cancel(reason=reason)
 
     async def _run(self, running: _Running, arguments: JsonObject, seconds: float) -> None:
         call = running.call
         with running.scope:
             await trio.lowlevel.checkpoint_if_cancelled()  # a call that was stopped before it began does nothing
-            with trio.move_on_after(seconds) as limit:
-                try:
-                    result = await self.box.call(call.name, arguments, self.context)
-                except ToolError as exc:
-                    self._fail(running, str(exc))
-                except Exception as exc:  # its text may quote what was said
-                    logger.error("tool %s failed: %s", call.name, type(exc).__name__)
-                    logger.debug("tool %s failed", call.name, exc_info=exc)
-                    self._fail(running, f"Tool {call.name} failed.")
-                else:
-                    self._succeed(running, result)
-            if limit.cancelled_caught:
-                self._fail(running, f"Tool {call.name} did not answer in {seconds:g} seconds.")
+            try:
+                result = await call_tool(self.box, call.name, arguments, self.context, seconds)
+                self._succeed(running, result, output_text(call.name, result.output))
+            except ToolError as exc:
+                self._fail(running, str(exc))
         self._fail(running, "The call was stopped.")  # nothing happens when it has settled
 
-    def _succeed(self, running: _Running, result: ToolResult) -> None:
-        try:
-            output = _output_text(result.output)
-        except (TypeError, ValueError):
-            logger.error("tool %s returned what is not JSON", running.call.name)
-            self._fail(running, f"Tool {running.call.name} returned a result that cannot be read.")
-            return
+    def _succeed(self, running: _Running, result: ToolResult, output: str) -> None:
         if not self._settle(running):
             return
         for interaction in result.interactions:
             self.tell(interaction)
         self._tell(running, ToolPhase.SUCCESS, result=result.output)
         self._log(running, Outcome.OK, {"result": result.output})
-        self._deliver(_settled(running.call, output, late=running.is_late, ends_session=result.ends_session))
+        self._deliver(_settled(running.call, output, late=running.is_late, result=result))
 
     def _fail(self, running: _Running, error: str, *, interrupted: bool = False) -> None:
         if not self._settle(running):
@@ -154,7 +146,7 @@ class ToolRunner:
         self._tell(running, ToolPhase.ERROR, error=error)
         self._log(running, Outcome.CANCELLED if interrupted else Outcome.FAILED, {"error": error})
         settled = _settled(
-            running.call, _error_text(error), is_error=True, interrupted=interrupted, late=running.is_late
+            running.call, error_text(error), is_error=True, interrupted=interrupted, late=running.is_late
         )
         self._deliver(settled)
 
@@ -211,7 +203,7 @@ def _settled(
     is_error: bool = False,
     interrupted: bool = False,
     late: bool = False,
-    ends_session: bool = False,
+    result: ToolResult | None = None,
 ) -> ToolSettled:
     return ToolSettled(
         call.call_id,
@@ -221,22 +213,6 @@ def _settled(
         is_error=is_error,
         interrupted=interrupted,
         late=late,
-        ends_session=ends_session,
+        ends_session=result is not None and result.ends_session,
+        requests_end=result is not None and result.requests_end,
     )
-
-
-def _output_text(output: Any) -> str:
-    """What the model reads: a text as it is, anything else as JSON.
-
-    Raises:
-        TypeError, ValueError: it is not JSON, or none that could be sent and stored.
-    """
-    if is_too_deep(output):
-        raise ValueError("nested too deeply")
-    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, allow_nan=False)
-    text.encode()
-    return text
-
-
-def _error_text(error: str) -> str:
-    return json.dumps({"error": error}, ensure_ascii=False)

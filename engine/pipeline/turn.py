@@ -5,13 +5,16 @@ a cancel scope of its own, which is what a barge-in cancels. Every step is synch
 model or the store, so a barge-in is acted on the moment it is known (DESIGN section 3, laws 2 and 3).
 """
 
+import json
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import attrs
 import trio
 
+from engine.boundary import Note
 from engine.config import Settings
 from engine.elements import (
     AnswerAgain,
@@ -27,7 +30,10 @@ from engine.elements import (
     ResponseEnd,
     ResponseStatus,
     SpeechItem,
+    Text,
     Token,
+    ToolEvent,
+    ToolPhase,
     Transcript,
 )
 from engine.errors import ErrorCode, Whose
@@ -37,11 +43,13 @@ from engine.interfaces import (
     PlanningElement,
     RealtimeSession,
     SessionInput,
+    TextGuard,
     ToolCall,
     TurnInput,
     TurnInteractionManager,
 )
 from engine.observation import Happening, Outcome, Span, SpanKind
+from engine.outside import note_told
 from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
 from engine.pipeline.ordered_writer import TurnWriter
@@ -49,6 +57,7 @@ from engine.pipeline.tools import ToolRunner
 from engine.protocol.memory import ConversationMemory
 from engine.protocol.output import to_output
 from engine.protocol.speech import SpeechShaper
+from engine.protocol.steering import PLANNING_PASS, SteeringTotals, name_of_pass
 from engine.protocol.turn import (
     AmendTurn,
     AskAgain,
@@ -58,6 +67,7 @@ from engine.protocol.turn import (
     Do,
     EndSession,
     InterruptTools,
+    Legs,
     ResponseOver,
     ResponseRecord,
     Send,
@@ -73,6 +83,11 @@ logger = logging.getLogger(__name__)
 
 TURN_END_QUEUE = 8
 """turn_end hooks waiting; they are quick, and one that is not is cut by its time limit."""
+STEERED_TURNS = 32
+"""Turns with whispers that are remembered: what became of a whisper is known a turn or two later."""
+STEERING = frozenset({"realtime-planning", PLANNING_PASS})
+"""Commands of planning that are withheld with its whispers."""
+PLANNING = "planning"
 
 
 @attrs.define(eq=False)
@@ -112,6 +127,10 @@ class TurnPipeline(ConversationDriver):
     _legs: dict[str, trio.CancelScope] = attrs.field(factory=dict[str, trio.CancelScope], init=False)
     _waiters: list[_Waiter] = attrs.field(factory=list[_Waiter], init=False)
     _indexes: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _steered: OrderedDict[str, Turn] = attrs.field(factory=OrderedDict[str, Turn], init=False)
+    """The last turns with whispers, by id."""
+    _outdated: set[str] = attrs.field(factory=set[str], init=False)
+    """Those that are stored without what became of their whispers; they are written with the next turn that is."""
     _begun: set[str] = attrs.field(factory=set[str], init=False)
     """Turns whose beginning the observer was told, and not their end."""
     _shed: str = attrs.field(default="", init=False)
@@ -216,7 +235,33 @@ class TurnPipeline(ConversationDriver):
     def receive(self, element: RealtimeElement) -> None:
         now = trio.current_time()
         self.meter.activity(now)
-        self._apply(self.machine.receive(element, now))
+        if self.context.guard is None:
+            self._apply(self.machine.receive(element, now))
+            return
+        for passed in self._guarded(element, self.context.guard):
+            self._apply(self.machine.receive(passed, now))
+
+    def _guarded(self, element: RealtimeElement, guard: TextGuard) -> list[RealtimeElement]:
+        """What may be shown of the model's words by now; the guard is told what it has to know (R15)."""
+        match element:
+            case Transcript(text, is_interim=False):
+                guard.see(text)
+            case ToolEvent(phase=ToolPhase.SUCCESS, result=result):
+                guard.see(json.dumps(result, ensure_ascii=False, default=str))
+            case _ if self.session.guards_text:
+                pass
+            case Token(text, response_id):
+                text = guard.feed(response_id, text)
+                return [attrs.evolve(element, text=text)] if text else []
+            case Text(text, response_id):
+                text = guard.feed(response_id, text) + guard.finish(response_id)
+                return [attrs.evolve(element, text=text)] if text else []
+            case ResponseEnd(response_id):
+                rest = guard.finish(response_id)
+                return [Token(rest, response_id), element] if rest else [element]
+            case _:
+                pass
+        return [element]
 
     def interrupt(self, interim: Transcript) -> Interrupted:
         """The user begins to speak or has typed. Acts at once; returns what the model has to be told (law 5)."""
@@ -258,6 +303,10 @@ class TurnPipeline(ConversationDriver):
         self._schedule()
 
     @property
+    def steering(self) -> SteeringTotals:
+        return self.machine.steering.totals
+
+    @property
     def user_active_at(self) -> float:
         """The user's last sign: a word, a sound, a typed line."""
         return self.machine.user_active_at
@@ -274,6 +323,7 @@ class TurnPipeline(ConversationDriver):
         self.memory.put_instruction(instruction.text, turn.id)
         if not instruction.type.is_contextual:
             self._apply(self.machine.speech_asked(turn, trio.current_time()))
+        note_told(self.context, instruction)
         await self.session.instruct(instruction)
 
     # --- doing what the machine says
@@ -300,6 +350,8 @@ class TurnPipeline(ConversationDriver):
                         self._working.start_soon(self._run_legs, turn, scope, name=f"{turn.id} legs")
                 case CancelLegs(turn, reason):
                     if turn.id in self._legs:
+                        cancelled = {"scope": "legs", "reason": reason, "turn_id": turn.id}
+                        self.context.boundary.note(Note.CANCELLED, cancelled)
                         self._legs[turn.id].cancel(reason=reason)
                 case ResponseOver(record, turn):
                     self._response_over(record, turn)
@@ -312,6 +364,8 @@ class TurnPipeline(ConversationDriver):
                     self._to_model(AnswerAgain(text))
                 case EndSession(goodbye):
                     self._end_after(goodbye)
+        if self.machine.steering.changed:
+            self._note_outcomes()
         turn = self.machine.front
         self.context.turn_id = turn.id
         if turn.started_at is not None and turn.id not in self._begun:
@@ -319,6 +373,30 @@ class TurnPipeline(ConversationDriver):
             self.context.observer.began(self._span(turn), turn.started_at)
         self._schedule()
         return cut
+
+    def _note_outcomes(self) -> None:
+        """What became of whispers, for the client and for the store. The turn named is the one it happened in: that of the whisper
+        may be over. When the session ends, `session-end` says enough."""
+        steering = self.machine.steering
+        for whisper in steering.take_changes():
+            self._outdated.add(whisper.turn_id)
+            if self.shows_steering and not steering.is_over:
+                turn_id = self.machine.turn.id
+                parameters = {
+                    "turnId": turn_id,
+                    "instructionId": whisper.instruction.id,
+                    "outcome": whisper.outcome.value,
+                    "responseId": whisper.response_id,
+                }
+                self.line.put_output(OutCommand("realtime-instruction-outcome", parameters, turn_id))
+
+    def _restate(self) -> None:
+        """Write the turns again of whose whispers more is known by now than when they were stored."""
+        for turn_id in sorted(
+            self._outdated & self._indexes.keys() & self._steered.keys(), key=self._indexes.__getitem__
+        ):
+            self.writer.put(self._document(self._steered[turn_id]))
+        self._outdated.clear()
 
     def _span(self, turn: Turn) -> Span:
         return Span(SpanKind.TURN, turn.id, "turn", self.context.session.id, turn.id)
@@ -361,7 +439,7 @@ class TurnPipeline(ConversationDriver):
                 pass
             case RealtimeInstruction() if not self.shows_steering:
                 pass
-            case RealtimeCommand(name="realtime-planning") if not self.shows_steering:
+            case RealtimeCommand(name=name) if name in STEERING and not self.shows_steering:
                 pass
             case ResponseEnd():
                 self._emit_end(element, turn_id)
@@ -433,9 +511,7 @@ class TurnPipeline(ConversationDriver):
                     self._fenced, "extraction", self.manager.process, turn_input, emit, name=f"{turn.id} extraction"
                 )
                 planning = self.manager.planning_manager
-                legs.start_soon(
-                    self._fenced, "planning", planning.process, turn_input, emit, name=f"{turn.id} planning"
-                )
+                legs.start_soon(self._fenced, PLANNING, planning.process, turn_input, emit, name=f"{turn.id} planning")
         del self._legs[turn.id]
         self._apply(self.machine.legs_over(turn, trio.current_time()))
 
@@ -456,23 +532,32 @@ class TurnPipeline(ConversationDriver):
             outcome = Outcome.FAILED
             logger.exception("%s of turn %s failed; the conversation goes on", name, turn.turn_id)
         finally:
+            if name == PLANNING:
+                self.machine.steering.planning_over(turn.turn_id, cancelled=outcome is Outcome.CANCELLED)
             self.context.observer.ended(span, trio.current_time(), outcome)
 
     def _emitter(self, turn: Turn) -> Emit:
         async def emit(element: PlanningElement) -> None:
             await trio.lowlevel.checkpoint()  # a leg that was cancelled in the meantime injects nothing
             if not isinstance(element, RealtimeInstruction):
+                if isinstance(element, RealtimeCommand):
+                    self.machine.steering.note(element, turn.id, trio.current_time())
                 self.receive(element)
                 return
-            instruction = attrs.evolve(element, turn_id=turn.id)
+            instruction = self._named(element, turn)
             waiter = _Waiter(turn.response.response_id if turn.response else "")
             if not instruction.type.is_contextual:
                 self._waiters.append(waiter)
             try:
                 self._log_instruction(instruction, turn.id, "planner")
                 self.memory.put_instruction(instruction.text, turn.id)
-                self._apply(self.machine.instructed(instruction, turn, trio.current_time()))
+                todo = self.machine.instructed(instruction, turn, trio.current_time())
+                whisper = turn.instructions[-1]
+                self._remember(turn)
+                self._apply(todo)
+                note_told(self.context, instruction)
                 await self.session.instruct(instruction)
+                self.machine.steering.arrived(whisper)
                 if not instruction.type.is_contextual:
                     await waiter.over.wait()
                     await trio.lowlevel.checkpoint_if_cancelled()  # a barge-in ended it, and this leg too
@@ -483,6 +568,20 @@ class TurnPipeline(ConversationDriver):
 
         return emit
 
+    def _named(self, instruction: RealtimeInstruction, turn: Turn) -> RealtimeInstruction:
+        """With the ids by which it is known from here on."""
+        return attrs.evolve(
+            instruction,
+            turn_id=turn.id,
+            id=instruction.id or self.context.environment.new_id("instruction"),
+            pass_id=instruction.pass_id or name_of_pass(turn.id),
+        )
+
+    def _remember(self, turn: Turn) -> None:
+        self._steered[turn.id] = turn
+        while len(self._steered) > STEERED_TURNS:
+            self._steered.popitem(last=False)
+
     def _log_instruction(self, instruction: RealtimeInstruction, turn_id: str, component: str) -> None:
         content = {"type": instruction.type.value, "text": instruction.text}
         self.context.log.record(LogKind.INSTRUCTION, content, component=component, turn_id=turn_id)
@@ -492,14 +591,15 @@ class TurnPipeline(ConversationDriver):
             if record.response_id != waiter.active_before and not waiter.over.is_set():
                 waiter.over.set()
                 break  # one response answers one instruction
-        if turn.id in self._legs:
-            self.memory.put_turn(turn)
+        if turn.legs is not Legs.NONE:
+            self.memory.put_turn(turn)  # also what comes when planning is over, and a tool keeps the turn open
 
     # --- the turn's end
 
     async def _close(self, turn: Turn) -> None:
         """Save, acknowledge with `exit`, let the next turn begin (L15)."""
         self.memory.put_turn(turn)
+        self._restate()
         document = self._document(turn)
         saved = await self.writer.save(document, self.settings.exit_save_seconds)
         self._exit(turn, document, saved=saved)
@@ -559,6 +659,7 @@ class TurnPipeline(ConversationDriver):
             self.tools.stop()
         while True:
             self._apply(self.machine.abort(status, trio.current_time(), client_is_gone=client_is_gone))
+            self._restate()
             turn = self.machine.turn
             if not turn.is_closing:
                 break

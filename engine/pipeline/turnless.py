@@ -25,6 +25,7 @@ from engine.elements import (
     Transcript,
 )
 from engine.interfaces import Context, Message, RealtimeSession, Role, ToolCall, TurnlessInteractionManager
+from engine.outside import note_told
 from engine.pipeline.driver import ConversationDriver, FromModel, model_has_ended
 from engine.pipeline.line import ClientLine
 from engine.pipeline.ordered_writer import MessageWriter
@@ -224,6 +225,7 @@ class TurnlessPipeline(ConversationDriver):
         return self._model_at if spoken_until is None else max(spoken_until, self._model_at)
 
     async def steer(self, instruction: RealtimeInstruction) -> None:
+        note_told(self.context, instruction)
         await self.session.instruct(instruction)
 
     async def abandon(self, status: ResponseStatus, *, client_is_gone: bool) -> None:

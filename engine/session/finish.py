@@ -16,7 +16,8 @@ from engine.interfaces import Context
 from engine.observation import Happening, Outcome, Span, SpanKind
 from engine.pipeline.driver import ConversationDriver
 from engine.pipeline.line import ClientLine
-from engine.pipeline.ordered_writer import FIRST_RETRY, LONGEST_RETRY
+from engine.pipeline.ordered_writer import FIRST_RETRY, LONGEST_RETRY, MOST_ACCIDENTS
+from engine.protocol.steering import steering_record
 from engine.protocol.usage import ActivityMeter
 from engine.recording import SessionRecorder
 from engine.session.live import LiveSession
@@ -52,9 +53,13 @@ async def finish_session(
         await fenced("closing the turn", partial(turns.abandon, status, client_is_gone=client_is_gone))
         meter.activity(trio.current_time())
         context.session = _closed(context, turns, services, end)
+        run = steering_record(turns.steering)
+        if run is not None:
+            services.observer.session_steered(context.session, run)
+        session_saved = trio.Event()
         parts: dict[str, Callable[[], Awaitable[None]]] = {
-            "saving the turns": partial(_flush, turns, live),
-            "saving the session": partial(_save, context, services),
+            "saving the turns": partial(_flush, turns, live, session_saved),
+            "saving the session": partial(_save, context, services, session_saved),
             "the usage record": partial(_write_usage, prepared, turns, meter, services),
             "saving the LLM log": prepared.log.flush,
             **_more_parts(context, recorder, services, end),
@@ -114,9 +119,10 @@ async def _finish_part(context: Context, name: str, part: Callable[[], Awaitable
         context.observer.ended(span, trio.current_time(), outcome)
 
 
-async def _flush(turns: ConversationDriver, live: LiveSession) -> None:
-    """Whoever takes the session over waits for this."""
+async def _flush(turns: ConversationDriver, live: LiveSession, session_saved: trio.Event) -> None:
+    """Whoever takes the session over waits for this, and goes on counting from what was saved."""
     await turns.writer.flush()
+    await session_saved.wait()
     live.saved.set()
 
 
@@ -142,18 +148,23 @@ def _closed(context: Context, turns: ConversationDriver, services: Services, end
             "state": end.state,
             "end_reason": end.reason,
             "turn_count": turns.turn_count,
+            "steering": steering_record(turns.steering, context.session.steering),
             "updated_at": services.environment.wall_clock(),
         }
     )
 
 
-async def _save(context: Context, services: Services) -> None:
-    await _persist("the session", partial(services.store.save_session, context.session))
+async def _save(context: Context, services: Services, session_saved: trio.Event) -> None:
+    try:
+        await _persist("the session", partial(services.store.save_session, context.session))
+    finally:
+        session_saved.set()
 
 
 async def _persist(what: str, write: Callable[[], Awaitable[None]]) -> None:
-    """Write, again and again while the store cannot; the clean-up bounds it."""
-    pause = FIRST_RETRY
+    """Write, again and again while the store cannot; the clean-up bounds it. What no store should raise is taken for an accident
+    at first: with this write goes what nobody else will ever write."""
+    pause, accidents = FIRST_RETRY, 0
     while True:
         try:
             await write()
@@ -162,6 +173,11 @@ async def _persist(what: str, write: Callable[[], Awaitable[None]]) -> None:
         except TakenOverError:
             logger.debug("%s is not saved: the session has another holder", what)
             return
+        except Exception:
+            accidents += 1
+            if accidents >= MOST_ACCIDENTS:
+                raise
+            logger.exception("%s could not be saved and will be tried again", what)
         else:
             return
         await trio.sleep(pause)

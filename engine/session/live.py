@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import attrs
 import trio
 
+from engine.boundary import PASSES, Boundary
 from engine.elements import JsonObject
 from engine.errors import ErrorCode, RemoteError
 from engine.principal import Credential
@@ -55,6 +56,8 @@ class LiveSession:
     fence: int
     credential: Credential | None = None
     """`#authorization` replaces it."""
+    boundary: Boundary = PASSES
+    """Told when it is cut."""
     take_event: TakeEvent | None = attrs.field(default=None, init=False)
     """Gives a chat event to the running conversation; set once there is one."""
     cut: Cut | None = attrs.field(default=None, init=False)
@@ -73,6 +76,7 @@ class LiveSession:
         """End it from outside; the first reason stands."""
         if self.cut is None:
             self.cut = cut
+            self.boundary.cut_off(cut.reason, cut.error, is_taken_over=cut.is_taken_over)
             self._scope.cancel(reason=cut.reason)
 
 

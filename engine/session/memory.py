@@ -6,9 +6,14 @@ import attrs
 
 from engine.elements import JsonObject
 from engine.interfaces import Environment
-from engine.memory import Memory, MemoryScope
-from engine.store.contract import Store
+from engine.memory import Memory, MemoryScope, PastConversation
+from engine.store.contract import SessionFilter, Store
 from engine.store.documents import MemoryDocument, SessionDocument
+
+LOOKED_AT = 10
+"""Sessions that are looked through for the last one in which something was said."""
+SPOKEN_KINDS = frozenset({"speech", "text"})
+USER, ASSISTANT = "user", "assistant"
 
 
 @attrs.frozen
@@ -35,6 +40,28 @@ class StoredMemory(Memory):
             created_at=self.environment.wall_clock(),
         )
         await self.store.append_memory(document, expected=None)
+
+    async def last_conversation(self, *, lines: int) -> PastConversation | None:
+        which = SessionFilter(owner=self.session.owner, agent=self.session.agent)
+        for past in await self.store.list_sessions(which, limit=LOOKED_AT):
+            said = [] if past.id == self.session.id else await self._lines(past, lines)
+            if said:
+                return PastConversation(past.id, past.updated_at, tuple(said[-lines:]))
+        return None
+
+    async def _lines(self, past: SessionDocument, lines: int) -> list[tuple[str, str]]:
+        turns = await self.store.get_turns(past.id, limit=lines, last=True)
+        said: list[tuple[str, str]] = []
+        for turn in turns:
+            if turn.input.text and turn.input.kind in SPOKEN_KINDS:
+                said.append((USER, turn.input.text))
+            said += [(ASSISTANT, output.heard) for output in turn.output if output.heard.strip()]
+        return said or [
+            (message.role, message.text) for message in await self.store.get_messages(past.id, limit=lines, last=True)
+        ]
+
+    def with_agent(self, ref: str) -> Memory:
+        return attrs.evolve(self, session=self.session.model_copy(update={"agent": ref}))
 
 
 def scope_name(scope: MemoryScope, session: SessionDocument) -> str:

@@ -10,11 +10,14 @@ from functools import partial
 import attrs
 import trio
 
+from engine.boundary import PASSES, Boundary, Note
 from engine.config import PipelineConfiguration
-from engine.elements import OutCommand, OutError, OutEvaluation
+from engine.elements import JsonObject, OutCommand, OutError, OutEvaluation
 from engine.errors import ErrorCode, LocalError, RealtimeException, RemoteError, Whose
 from engine.identity.permissions import may_talk
 from engine.interfaces import (
+    Context,
+    InteractionManager,
     RecognizerInput,
     SessionInput,
     ToolCall,
@@ -22,6 +25,8 @@ from engine.interfaces import (
     TurnlessInteractionManager,
 )
 from engine.observation import Happening, Outcome, Span, SpanKind, bind_session, bound_session
+from engine.outside import told_inputs
+from engine.pipeline.contract_watch import ContractWatch, is_sampled
 from engine.pipeline.driver import ConversationDriver, FromModel
 from engine.pipeline.input import SessionInputs, TakeInput
 from engine.pipeline.line import ClientLine
@@ -38,7 +43,9 @@ from engine.protocol.turn import TurnLimits
 from engine.protocol.turns import TurnMachine
 from engine.protocol.usage import ActivityMeter
 from engine.session.finish import announce_end, fenced, finish_session, say_last
+from engine.session.holdings import SessionHoldings
 from engine.session.live import LiveSession, taken_over
+from engine.session.outside import services_at, without_secrets
 from engine.session.services import Services
 from engine.session.start import (
     PreparedSession,
@@ -48,12 +55,12 @@ from engine.session.start import (
     open_log,
     prepare,
     stored_owner,
-    timed,
 )
 from engine.session.visitors import note_visitors
 from engine.session.watchdog import watch_length, watch_user
 from engine.store.contract import StoreError, TakenOverError
 from engine.store.documents import EvaluationRecord, SessionDocument, SessionState
+from engine.timing import timed
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +68,10 @@ PROTOCOL_VERSION = 1
 CLIENT_VANISHED = "the client vanished"
 RECOGNIZER_AUDIO = 8
 """Audio frames between the input and the recognition: it takes them inline, so this only evens out bursts."""
+
+
+NOT_KEPT = {"admin_key", "jwt_secret", "jwt_keys", "jwt_audience", "jwt_issuer", "allowed_hosts", "allowed_origins"}
+"""Settings that are nobody's business who reads a capsule, and that no session asks for."""
 
 
 class SessionMode(Enum):
@@ -87,6 +98,64 @@ async def run_session(
     Cancelling this is how a vanished client is told: the session is saved as DISCONNECTED before the cancellation goes on.
     Failures of the session are told to the client and end in the returned value; they never raise.
     """
+    if services.keep is None:
+        return await _run_session(configuration, line, services, PASSES, principal, take or line.take_input, mode)
+    about = {
+        "configuration": configuration,
+        "principal": without_secrets(principal),
+        "mode": mode.name,
+        "settings": services.settings.model_dump(mode="json", exclude=NOT_KEPT),
+        "filters": [getattr(each, "__name__", type(each).__name__) for each in services.filters],
+        "began": services.environment.wall_clock(),
+    }
+    async with services.keep(about) as boundary:
+        return await run_at_boundary(configuration, line, services, boundary, principal=principal, take=take, mode=mode)
+
+
+async def run_at_boundary(
+    configuration: PipelineConfiguration,
+    line: ClientLine,
+    services: Services,
+    boundary: Boundary,
+    *,
+    principal: Principal,
+    take: TakeInput | None = None,
+    mode: SessionMode = SessionMode.CONVERSATION,
+) -> SessionEnd:
+    """As `run_session`, with everything that comes from outside passing `boundary`."""
+    line.keep_at(boundary)
+    end: SessionEnd | None = None
+
+    async def tell_of_leaving() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            if end is None:
+                boundary.vanished()
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(tell_of_leaving, name="watch: client")
+            inside = services_at(boundary, services)
+            end = await _run_session(configuration, line, inside, boundary, principal, take or line.take_input, mode)
+            nursery.cancel_scope.cancel(reason="the session is over")
+    finally:
+        line.boundary = None
+        state, reason = (end.state, end.reason) if end is not None else (SessionState.DISCONNECTED, CLIENT_VANISHED)
+        boundary.ended(state.value, reason)
+    assert end is not None, "it has returned"
+    return end
+
+
+async def _run_session(
+    configuration: PipelineConfiguration,
+    line: ClientLine,
+    services: Services,
+    boundary: Boundary,
+    principal: Principal,
+    take: TakeInput,
+    mode: SessionMode,
+) -> SessionEnd:
     try:
         await _make_room(configuration.session_id, principal, services)
         document = await open_document(configuration, services, principal=principal)
@@ -98,12 +167,20 @@ async def run_session(
         fault = RealtimeException(ErrorCode.INTERNAL, "The session could not be opened.", whose=Whose.SERVER)
         end = SessionEnd(configuration.session_id, SessionState.DISCONNECTED, fault.message, fault)
         return _refuse(line, end, services)
-    live = LiveSession(document.id, document.owner, document.fence, principal.credential)
+    live = LiveSession(document.id, document.owner, document.fence, principal.credential, boundary)
+    boundary.named(document.id, document.fence)
     with services.live.enter(live), bind_session(document.id):
-        prepared = await _prepare(configuration, document, line, services, live, principal, mode)
-        if isinstance(prepared, SessionEnd):
-            return _refuse(line, prepared, services)
-        return await Conversation(prepared, line, services, live, mode).run(take or line.take_input)
+        async with trio.open_nursery() as held:
+            holdings = SessionHoldings(held, services.settings.release_seconds)
+            try:
+                prepared = await _prepare(configuration, document, holdings, services, live, principal, mode)
+                if isinstance(prepared, SessionEnd):
+                    end = _refuse(line, prepared, services)
+                else:
+                    end = await Conversation(prepared, line, services, live, mode).run(take)
+            finally:
+                holdings.release()
+    return end
 
 
 async def _make_room(session_id: str, principal: Principal, services: Services) -> None:
@@ -122,7 +199,7 @@ async def _make_room(session_id: str, principal: Principal, services: Services) 
 async def _prepare(
     configuration: PipelineConfiguration,
     document: SessionDocument,
-    line: ClientLine,
+    holdings: SessionHoldings,
     services: Services,
     live: LiveSession,
     principal: Principal,
@@ -134,6 +211,7 @@ async def _prepare(
         with live.open_scope(), trio.move_on_after(services.settings.session_start_seconds) as limit:
             log = open_log(document, services)
             context = await make_context(configuration, document, services, principal=principal, log=log)
+            context.holdings, context.boundary = holdings, live.boundary
             document = context.session
             if mode is SessionMode.SINGLE_TURN and context.properties.is_turnless:
                 message = "This agent's model speaks without turns; talk to it over the WebSocket."
@@ -186,7 +264,9 @@ class Conversation:
         settings, prepared = self.services.settings, self.prepared
         context = prepared.context
         self._output = self.live.open_scope()
-        self.live.take_event = partial(prepared.manager.on_chat_event, context)
+        self.live.take_event = partial(
+            _take_event, prepared.manager, context
+        )  # no cycle: a session is freed at its end
         self.meter = ActivityMeter(trio.current_time(), settings.activity_gap_seconds)
         self._inputs, self._model_side = trio.open_memory_channel[SessionInput](settings.model_input_channel)
         self.line.hearing.text_only = context.configuration.text_only
@@ -255,6 +335,7 @@ class Conversation:
         span = Span(SpanKind.SESSION, session_id, context.session.agent or context.configuration.key, session_id)
         observer.began(span, trio.current_time())
         observer.session_opened(context.session, provider)
+        self._sample()
         bound = bound_session()
         if bound is not None:
             bound.read_turn_id = lambda: context.turn_id
@@ -269,6 +350,14 @@ class Conversation:
             outcome = Outcome.OK if end.state is not SessionState.DISCONNECTED else Outcome.FAILED
             observer.ended(span, trio.current_time(), Outcome.CANCELLED if end.reason == CLIENT_VANISHED else outcome)
         return end
+
+    def _sample(self) -> None:
+        """Have the output judged if this is one of the sessions whose output is, or follows one on its connection."""
+        context, line = self.prepared.context, self.line
+        if line.contract is None and is_sampled(context.session.id, self.services.settings.contract_sample_rate):
+            line.contract = ContractWatch(context.session.id, self.services.observer)
+        if line.contract is not None:
+            line.contract.promises.has_turns = not context.properties.is_turnless
 
     def _end(self, error: RemoteError | None) -> SessionEnd:
         session_id, cut = self.prepared.context.session.id, self.live.cut
@@ -321,6 +410,8 @@ class Conversation:
             error = self.live.cut.error
         elif self._output.cancelled_caught and not self.turns.is_finished:
             self._was_forced = True
+            cancelled = {"scope": "output", "reason": "the session-end timeout is over", "turn_id": ""}
+            self.prepared.context.boundary.note(Note.CANCELLED, cancelled)
             self.turns.end_reason = "the output was closed after the input had ended"
             self.services.observer.happened(Happening.FORCE_CLOSED, self.prepared.context.session.id)
             logger.warning("session %s: the output was force-closed", self.prepared.context.session.id)
@@ -389,6 +480,7 @@ class Conversation:
             model_inputs=self._inputs,
             recognizer_audio=audio,
             sample_rate=rate,
+            take_audio=prepared.session.take_audio,
             deaf=prepared.deaf,
             save_rating=partial(self._rate, nursery),
             authorize=self._authorize,
@@ -444,7 +536,8 @@ class Conversation:
 
         with elements, self._model_side:
             try:
-                await session.run(self._model_side, elements, start_tool, task_status=task_status)
+                inputs = told_inputs(self.prepared.context, self._model_side)
+                await session.run(inputs, elements, start_tool, task_status=task_status)
             except* RealtimeException:
                 raise
             except* Exception as group:
@@ -455,7 +548,9 @@ class Conversation:
     async def _run_turns(self, from_model: trio.MemoryReceiveChannel[FromModel], session: trio.CancelScope) -> None:
         with from_model:
             await self.turns.run(from_model)
-            session.cancel(reason=self.turns.end_reason or "nothing is open any more")  # first: a model may be speaking
+            reason = self.turns.end_reason or "nothing is open any more"
+            self.prepared.context.boundary.note(Note.CANCELLED, {"scope": "session", "reason": reason, "turn_id": ""})
+            session.cancel(reason=reason)  # first: a model may be speaking
 
     async def _run_input(
         self, inputs: SessionInputs, take: TakeInput, audio: trio.MemorySendChannel[RecognizerInput] | None
@@ -499,6 +594,11 @@ class Conversation:
             logger.warning("the rating of session %s is saved with the session", session.id)
         except TakenOverError:
             self._lose()
+
+
+async def _take_event(manager: InteractionManager, context: Context, event: JsonObject) -> None:
+    context.boundary.event(event)
+    await manager.on_chat_event(context, event)
 
 
 async def _hand_over(elements: trio.MemorySendChannel[FromModel], call: ToolCall) -> None:

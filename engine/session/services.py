@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
+from engine.boundary import Keep
 from engine.config import Settings
 from engine.interfaces import (
     ActionMapper,
@@ -33,6 +34,21 @@ def _open_door(services: "Services") -> Admission:
 
 
 @attrs.frozen
+class Parts:
+    """The components that are installed, which sessions are composed of."""
+
+    models: Mapping[str, RealtimeModel]
+    """By name (M2)."""
+    managers: Sequence[InteractionManager]
+    recognizers: Mapping[str, PartFactory] = attrs.field(factory=dict[str, PartFactory])
+    """The engine's own recognition, by the name in `sttProvider` (M3)."""
+    filters: Sequence[ElementFilter] = ()
+    """Seen by every input element, in this order (L10)."""
+    action_mappers: Mapping[str, ActionMapper] = attrs.field(factory=dict[str, ActionMapper])
+    """By the name of the action, beside the built-in ones."""
+
+
+@attrs.frozen
 class Services:
     """The process's parts, shared by its sessions."""
 
@@ -51,6 +67,8 @@ class Services:
     """By the name of the action, beside the built-in ones."""
     open_recorder: OpenRecorder | None = None
     """Of conversations whose agent wants that (L10)."""
+    keep: Keep | None = None
+    """Keeps what comes from outside to each session, in a capsule."""
     wake_deliveries: Callable[[], None] = _nobody
     """Tells this process's worker that a webhook call is owed."""
     authenticator: Authenticator = attrs.field(factory=NobodyKnown)

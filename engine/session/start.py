@@ -2,8 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Generator
-from contextlib import contextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -26,7 +25,7 @@ from engine.interfaces import (
     TurnInteractionManager,
     TurnlessInteractionManager,
 )
-from engine.observation import Outcome, Span, SpanKind
+from engine.outside import note_told, recognizer_at, session_at
 from engine.principal import Principal
 from engine.session.live import Cut
 from engine.session.llm_log import StoredLog
@@ -34,6 +33,7 @@ from engine.session.memory import StoredMemory
 from engine.session.services import Services
 from engine.store.contract import StoreError
 from engine.store.documents import LogKind, SessionDocument, SessionState, TurnDocument
+from engine.timing import timed
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +136,7 @@ async def make_context(
     """
     try:
         agent, project_ref, properties = await resolve(configuration, services)
+        shared = await services.catalog.shared_agents(agent.ref) if agent else dict[str, str]()
         await authorize(principal, project_ref, services, missing=no_such(configuration))
     except StoreError as exc:
         message = "The agent could not be looked up; try again later."
@@ -164,7 +165,9 @@ async def make_context(
         log=log,
         memory=StoredMemory(services.store, services.environment, document),
         observer=services.observer,
+        settings=services.settings,
         project_ref=project_ref,
+        shared_agents=shared,
     )
 
 
@@ -216,22 +219,6 @@ async def prepare(context: Context, services: Services, log: StoredLog) -> Prepa
     return _assemble(context, manager, model, prompt, log, history, stored, services)
 
 
-@contextmanager
-def timed(context: Context, part: str) -> Generator[None]:
-    """Tell the observer how long a part of the start takes."""
-    span = Span(SpanKind.START, part, part, context.session.id)
-    context.observer.began(span, trio.current_time())
-    outcome = Outcome.CANCELLED
-    try:
-        yield
-        outcome = Outcome.OK
-    except Exception:
-        outcome = Outcome.FAILED
-        raise
-    finally:
-        context.observer.ended(span, trio.current_time(), outcome)
-
-
 def _assemble(
     context: Context,
     manager: InteractionManager,
@@ -243,11 +230,15 @@ def _assemble(
     services: Services,
 ) -> PreparedSession:
     tool_box = manager.get_tool_box(context)
-    session = model.process(context, prompt, tool_box)
+    note_told(context, prompt)
+    if model.passes_boundary:
+        session = model.process(context, prompt, tool_box)
+    else:
+        session = session_at(context.boundary, model.name, partial(model.process, context, prompt, tool_box))
     warnings = context.configuration.warnings
     if context.content is not None and context.configuration.realtime_configuration_id:
         warnings = (*warnings, "realtimeConfigurationId is ignored: an agent has its own.")
-    recognizer, deaf = _recognizer(context.properties, services)
+    recognizer, deaf = _recognizer(context, services)
     if deaf:
         warnings = (*warnings, deaf)
     return PreparedSession(context, manager, model, tool_box, session, recognizer, deaf, log, history, stored, warnings)
@@ -311,16 +302,21 @@ def find_manager(
     return chosen
 
 
-def _recognizer(properties: RealtimeProperties, services: Services) -> tuple[Recognizer | None, str]:
+def _recognizer(context: Context, services: Services) -> tuple[Recognizer | None, str]:
     """The engine's recognition, or why there is none: a conversation can still be typed without it."""
-    name = properties.stt_provider
+    name = context.properties.stt_provider
     if name == NO_RECOGNITION:
         return None, ""
-    factory = services.recognizers.get(name)
-    try:
+
+    def make() -> Recognizer:
+        factory = services.recognizers.get(name)
         if factory is None:
             raise ConfigurationError(f"the recognizer {name!r} is not installed")
-        recognizer: Recognizer = factory(properties.recognition)
+        recognizer: Recognizer = factory(context.properties.recognition)
+        return recognizer
+
+    try:
+        recognizer = recognizer_at(context.boundary, name, make)
     except ConfigurationError as exc:
         logger.error("speech is not recognized: %s", exc)
         return None, f"Speech is not recognized on this server: {name} is not available. Typing works."

@@ -44,6 +44,8 @@ class SessionDocument(CamelModel):
     evaluations: list["EvaluationRecord"] = Field(default_factory=list["EvaluationRecord"])
     recordings: list[str] = Field(default_factory=list[str])
     """File names beside the store, one for each run that was recorded (L10)."""
+    steering: "SteeringRecord | None" = None
+    """How planning has steered it, over all its runs. None: nobody planned, or it was stored before this was counted."""
 
 
 class EvaluationRecord(CamelModel):
@@ -53,6 +55,33 @@ class EvaluationRecord(CamelModel):
     score: float | None = Field(default=None, allow_inf_nan=False)
     reasons: list[str] = Field(default_factory=list[str])
     data: dict[str, Any] | None = None
+
+
+class Staleness(CamelModel):
+    """Over the beginnings of responses; None when none began under a plan."""
+
+    mean: float | None = Field(default=None, allow_inf_nan=False)
+    max: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class SteeringRecord(CamelModel):
+    """How a session was steered. Its whispers are in the turns; those that are none of the four are pending."""
+
+    instructions: int = 0
+    spoken: int = 0
+    used: int = 0
+    superseded: int = 0
+    unused: int = 0
+    passes: int = 0
+    planned_passes: int = 0
+    """Those that have written their plan."""
+    cancelled_passes: int = 0
+    """Those that the user, or the end, has stopped."""
+    responses: int = 0
+    """Those that began when there was a plan."""
+    plan_staleness_turns: Staleness = Staleness()
+    """Utterances of the user since the plan was written; 1 is as fresh as an answer's plan can be."""
+    plan_staleness_seconds: Staleness = Staleness()
 
 
 class TurnInputRecord(CamelModel):
@@ -78,9 +107,34 @@ class ToolRecord(CamelModel):
     owner: Literal["model", "planner"] = "model"
 
 
+class InstructionOutcome(StrEnum):
+    """What became of an instruction; `engine.protocol.steering` has the rules."""
+
+    PENDING = "pending"
+    SPOKEN = "spoken"
+    """A response was made to say it."""
+    USED = "used"
+    """A response began that could know it."""
+    SUPERSEDED = "superseded"
+    UNUSED = "unused"
+
+
 class InstructionRecord(CamelModel):
+    """What planning whispered in a turn, and which answer it steered: often the next turn's, so that is added later."""
+
     type: str
     text: str
+    id: str = ""
+    pass_id: str = ""
+    """The planning pass that made it: the turn's id and the number of the pass."""
+    injected_ms: int | None = None
+    """From the turn's start."""
+    outcome: InstructionOutcome | None = None
+    """None: it was stored before this was known."""
+    response_id: str = ""
+    """The response that spoke or used it."""
+    spoken_in_turn: str = ""
+    """That response's turn."""
 
 
 class TimingLog(CamelModel):

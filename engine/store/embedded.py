@@ -198,7 +198,7 @@ async def open_embedded(path: Path) -> AsyncGenerator[EmbeddedStore]:
     reader = _Lane(file.reader, "store reader")
 
     async def commit(batch: list[Write[sqlite3.Connection, Any]]) -> None:
-        await writer.run(lambda _: _commit(file, batch))
+        await writer.run(lambda _: commit_batch(file, batch))
 
     try:
         async with open_group_writer(commit) as group:
@@ -226,7 +226,7 @@ class _Lane:
         )
 
 
-def _commit(file: DatabaseFile, batch: list[Write[sqlite3.Connection, Any]]) -> None:
+def commit_batch(file: DatabaseFile, batch: list[Write[sqlite3.Connection, Any]]) -> None:
     """Do a batch in one transaction. A write that fails takes back only itself; a commit that fails, all of them."""
     connection = file.writer
     try:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import cast
 from urllib.parse import unquote
 
@@ -22,6 +23,7 @@ from engine.session.services import Services
 from engine.session.windowing import run_connection
 from engine.transport.asgi import AsgiApp, Problem, Receive, Scope, Send, decoded, refuse
 from engine.transport.auth import busy, identify, offered_token
+from engine.transport.capsules import Viewing, is_viewing
 from engine.transport.guard import Guard
 from engine.transport.http import Readiness, create_http_app
 from engine.transport.metrics import Metrics
@@ -44,15 +46,19 @@ def create_app(
     metrics: Metrics | None = None,
     allowed_hosts: Collection[str] = (),
     allowed_origins: Collection[str] = (),
+    capsules_directory: Path | None = None,
 ) -> "App":
     """The ASGI application of one process.
 
     `readiness` tells of parts beside the store. `allowed_hosts` and `allowed_origins` are what a deployment behind a proxy, or
-    with pages of its own, adds to the names and origins that are let in.
+    with pages of its own, adds to the names and origins that are let in. `capsules_directory` is where sessions are recorded, to be
+    looked at; None when they are not.
     """
-    http = cast("AsgiApp", create_http_app(services, readiness, metrics))  # its types for the same dicts are narrower
+    http = create_http_app(services, readiness, metrics, capsules_directory)
     guard = Guard({host.lower() for host in allowed_hosts}, {origin.lower() for origin in allowed_origins})
-    return App(services, run, PipelineDoors(services, turn, chat_event), http, guard, metrics)
+    doors = PipelineDoors(services, turn, chat_event)
+    # The types of the framework for the same dicts are narrower.
+    return App(services, run, doors, cast("AsgiApp", http), guard, metrics, Viewing(services))
 
 
 @attrs.define(eq=False)
@@ -64,7 +70,8 @@ class App:
     pipelines: PipelineDoors
     http: AsgiApp
     guard: Guard
-    metrics: Metrics | None = None
+    metrics: Metrics | None
+    viewing: Viewing
 
     @property
     def connections(self) -> int:
@@ -82,6 +89,8 @@ class App:
             await self._websocket(scope, receive, send)
         elif (call := call_of(_raw_path(scope))) is not None:
             await self.pipelines(call, scope, receive, send)
+        elif is_viewing(scope):
+            await self.viewing(scope, receive, send)
         else:
             await self.http(scope, receive, send)
 

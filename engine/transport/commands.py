@@ -5,7 +5,8 @@ from typing import Any, Literal, cast
 from pydantic import ConfigDict, Field
 
 from engine.elements import InstructionType, JsonObject, ResponseStatus, ToolOwner
-from engine.store.documents import SessionState
+from engine.protocol.steering import PassState
+from engine.store.documents import InstructionOutcome, SessionState
 from engine.transport.wire_model import Message, shown_as
 
 
@@ -75,6 +76,9 @@ class ResponseEndCommand(Command):
 
 
 class RealtimeInstructionParameters(OfTurn):
+    instruction_id: str
+    pass_id: str
+    """The planning pass over this turn that made it."""
     instruction_type: InstructionType
     text: str
 
@@ -83,11 +87,42 @@ class RealtimeInstructionCommand(Command):
     """What planning whispers to the speaking model. Withheld by agents that do not show their steering."""
 
     model_config = example(
-        "realtime-instruction", turnId="turn-1", instructionType="INSTRUCTION", text="Offer the almond milk."
+        "realtime-instruction",
+        turnId="turn-1",
+        instructionId="instruction-1",
+        passId="turn-1/1",
+        instructionType="INSTRUCTION",
+        text="Offer the almond milk.",
     )
 
     name: Literal["realtime-instruction"]
     parameters: RealtimeInstructionParameters
+
+
+class RealtimeInstructionOutcomeParameters(OfTurn):
+    instruction_id: str
+    outcome: InstructionOutcome
+    response_id: str
+    """The response, of this turn, that speaks or uses it; of an instruction that is superseded or unused, the one that would have
+    spoken it. Empty when there is none."""
+
+
+class RealtimeInstructionOutcomeCommand(Command):
+    """What became of a whisper, often one of an earlier turn. `spoken`: this response says it; `used`: this response is the first
+    that could know it; `superseded`: it came to nothing, as the user went on or newer words took its place; `unused`: the response
+    that was asked for said nothing; `pending`: the response that could know it was cut before a word of it was heard, and the next
+    one may. What is pending when the session ends is unused. Withheld with the whispers."""
+
+    model_config = example(
+        "realtime-instruction-outcome",
+        turnId="turn-2",
+        instructionId="instruction-1",
+        outcome="used",
+        responseId="response-2",
+    )
+
+    name: Literal["realtime-instruction-outcome"]
+    parameters: RealtimeInstructionOutcomeParameters
 
 
 class ResponseInstructionEndParameters(OfTurn):
@@ -114,6 +149,21 @@ class RealtimePlanningCommand(Command):
 
     name: Literal["realtime-planning"]
     parameters: RealtimePlanningParameters
+
+
+class PlanningPassParameters(OfTurn):
+    pass_id: str
+    state: PassState
+
+
+class PlanningPassCommand(Command):
+    """A planning pass over the turn has begun, or has written its plan (`planned`). One that never says so was cut short. Withheld
+    with the whispers."""
+
+    model_config = example("planning-pass", turnId="turn-1", passId="turn-1/1", state="planned")
+
+    name: Literal["planning-pass"]
+    parameters: PlanningPassParameters
 
 
 class RealtimeDelegationParameters(OfTurn):
@@ -230,8 +280,10 @@ COMMANDS: tuple[type[Command], ...] = (
     ReadyCommand,
     ResponseEndCommand,
     RealtimeInstructionCommand,
+    RealtimeInstructionOutcomeCommand,
     ResponseInstructionEndCommand,
     RealtimePlanningCommand,
+    PlanningPassCommand,
     RealtimeDelegationCommand,
     ToolStartCommand,
     ToolSuccessCommand,

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -20,6 +21,7 @@ from engine.transport import agents, asyncapi, sessions
 from engine.transport.answers import inline, json_response, problem_response
 from engine.transport.asgi import Problem
 from engine.transport.body import DRAIN_SECONDS, RefusedError
+from engine.transport.capsules import add_capsules
 from engine.transport.management.routes import add_management
 from engine.transport.metrics import Metrics, add_metrics
 from engine.transport.openapi import Answer, Operation, Schema, describe
@@ -92,7 +94,13 @@ class HttpApp(QuartTrio):
         await super().__call__(routed, receive_noting, send_last_late)
 
 
-def create_http_app(services: Services, readiness: Readiness | None, metrics: Metrics | None = None) -> QuartTrio:
+def create_http_app(
+    services: Services,
+    readiness: Readiness | None,
+    metrics: Metrics | None = None,
+    capsules_directory: Path | None = None,
+) -> QuartTrio:
+    pages = load_pages()
     app = HttpApp(__name__, static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.config["BODY_TIMEOUT"] = BODY_SECONDS
@@ -110,13 +118,14 @@ def create_http_app(services: Services, readiness: Readiness | None, metrics: Me
     operations += sessions.add_sessions(app, services)
     if services.documents is not None:
         operations += add_management(app, services, services.documents)
+    operations += add_capsules(app, services, capsules_directory, pages["capsules.html"], pages["capsule.html"])
     if metrics is not None:
         operations.append(add_metrics(app, services, metrics))
     app.add_url_rule("/healthz", "healthz", inline(_healthz))
     app.add_url_rule("/readyz", "readyz", partial(_readyz, services, readiness))
     app.add_url_rule("/openapi.json", "openapi", inline(partial(_document, orjson.dumps(describe(operations)))))
     app.add_url_rule("/asyncapi.json", "asyncapi", inline(partial(_document, asyncapi.document())))
-    for name, page in load_pages().items():
+    for name, page in pages.items():
         app.add_url_rule(f"/{name}", f"page {name}", inline(partial(_page, page)))
         if name == "index.html":
             app.add_url_rule("/", "talk", inline(partial(_page, page)))

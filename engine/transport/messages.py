@@ -22,9 +22,11 @@ from engine.transport.commands import (
     COMMANDS,
     ExitCommand,
     OtherCommand,
+    PlanningPassCommand,
     ReadyCommand,
     RealtimeDelegationCommand,
     RealtimeInstructionCommand,
+    RealtimeInstructionOutcomeCommand,
     RealtimePlanningCommand,
     ResponseEndCommand,
     ResponseInstructionEndCommand,
@@ -421,8 +423,10 @@ AnyOutput = Annotated[
     | Annotated[ReadyCommand, Tag("command ready")]
     | Annotated[ResponseEndCommand, Tag("command response-end")]
     | Annotated[RealtimeInstructionCommand, Tag("command realtime-instruction")]
+    | Annotated[RealtimeInstructionOutcomeCommand, Tag("command realtime-instruction-outcome")]
     | Annotated[ResponseInstructionEndCommand, Tag("command response-instruction-end")]
     | Annotated[RealtimePlanningCommand, Tag("command realtime-planning")]
+    | Annotated[PlanningPassCommand, Tag("command planning-pass")]
     | Annotated[RealtimeDelegationCommand, Tag("command realtime-delegation")]
     | Annotated[ToolStartCommand, Tag("command tool-start")]
     | Annotated[ToolSuccessCommand, Tag("command tool-success")]

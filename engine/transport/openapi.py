@@ -86,8 +86,10 @@ class Operation:
     method: str = "get"
     parameters: tuple[Parameter, ...] = ()
     body: Shape | None = None
+    body_type: str = JSON
+    """The media type of the body."""
     more_bodies: Mapping[str, Shape] = attrs.field(factory=dict[str, Shape])
-    """What the body may be besides JSON, by media type."""
+    """What else it may be, by media type."""
     refusals: tuple[int, ...] = ()
     security: Security = "none"
     description: str = ""
@@ -204,7 +206,7 @@ def _described(operation: Operation, schemas: _Schemas) -> JsonObject:
     described["operationId"] = _operation_id(operation)
     described["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.body is not None:
-        bodies = {JSON: operation.body, **operation.more_bodies}
+        bodies = {operation.body_type: operation.body, **operation.more_bodies}
         content = {media_type: {"schema": schemas.reference(body, _SENT)} for media_type, body in bodies.items()}
         described["requestBody"] = {"required": True, "content": content}
     responses: dict[str, Any] = {}

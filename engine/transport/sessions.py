@@ -26,6 +26,7 @@ from engine.store.documents import (
     MessageDocument,
     SessionDocument,
     SessionState,
+    SteeringRecord,
     TimingLog,
     ToolRecord,
     TurnDocument,
@@ -55,6 +56,14 @@ UNSEEN = "The agent of this session does not show its steering to those who talk
 # --- what is shown -----------------------------------------------------------------------------------------------------
 
 
+class SteeringView(SteeringRecord):
+    """How planning has steered the session, over all its runs; as saved when it last ended."""
+
+    used_share: float | None = Field(
+        description="The share of instructions that were spoken or used; null when there was none."
+    )
+
+
 class SessionView(CamelModel):
     """A session, without its fence."""
 
@@ -79,6 +88,9 @@ class SessionView(CamelModel):
     end_reason: str
     evaluations: list[EvaluationRecord]
     recordings: list[str]
+    steering: SteeringView | None = Field(
+        description="Null in lists, when nobody has planned, and for those who may not see the steering."
+    )
 
 
 class TurnOutputView(CamelModel):
@@ -131,8 +143,15 @@ class Redaction(CamelModel):
     redacted: int = Field(description="Entries whose content is gone.")
 
 
-def shown_session(session: SessionDocument) -> SessionView:
-    return SessionView.model_validate(session.model_dump(exclude={"fence"}))
+def shown_session(session: SessionDocument, *, with_steering: bool = False) -> SessionView:
+    steering = shown_steering(session.steering) if with_steering and session.steering is not None else None
+    return SessionView.model_validate({**session.model_dump(exclude={"fence", "steering"}), "steering": steering})
+
+
+def shown_steering(steering: SteeringRecord) -> SteeringView:
+    count = steering.instructions
+    share = round((steering.spoken + steering.used) / count, 3) if count else None
+    return SteeringView(**steering.model_dump(), used_share=share)
 
 
 def shown_turn(turn: TurnDocument, *, with_steering: bool = True) -> TurnView:
@@ -185,7 +204,9 @@ class Sessions:
     async def read(self, session_id: str) -> Response:
         principal = await require_principal(self.services)
         read_query()
-        return read_response(shown_session(await self._require(session_id, principal)))
+        session = await self._require(session_id, principal)
+        with_steering = await self._sees_steering(principal, session)
+        return read_response(shown_session(session, with_steering=with_steering))
 
     async def read_turns(self, session_id: str) -> Response:
         principal = await require_principal(self.services)

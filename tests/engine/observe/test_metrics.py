@@ -9,8 +9,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.observation import Happening, Outcome, Span, SpanKind
 from engine.observe.metrics import HAPPENINGS, OTHER, VALUE_CHARACTERS, Metrics, make_metrics, stages_of
+from engine.protocol.promises import STREAM_PROMISES
 from engine.store.contract import Store
-from engine.store.documents import SessionDocument, SessionState, TimingLog, TurnDocument, TurnInputRecord
+from engine.store.documents import (
+    SessionDocument,
+    SessionState,
+    Staleness,
+    SteeringRecord,
+    TimingLog,
+    TurnDocument,
+    TurnInputRecord,
+)
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SESSION = SessionDocument(id="s1", created_at=NOW, updated_at=NOW)
@@ -57,6 +66,34 @@ def test_sessions() -> None:
     assert value(metrics, "sessions_opened_total", provider="OpenAI") == 3
     assert value(metrics, "sessions_ended_total", provider="OpenAI", state="CLOSED") == 1
     assert value(metrics, "session_active_seconds_total", provider="OpenAI") == 12.5
+
+
+def test_steering() -> None:
+    metrics = make_metrics()
+    run = SteeringRecord(
+        instructions=8, spoken=1, used=4, superseded=1, unused=2, passes=4, planned_passes=2, cancelled_passes=1
+    )
+    metrics.session_steered(SESSION, run)
+    metrics.session_steered(SESSION, run.model_copy(update={"plan_staleness_seconds": Staleness(mean=7.5, max=9)}))
+    for outcome, count in {"spoken": 1, "used": 4, "superseded": 1, "unused": 2}.items():
+        assert value(metrics, "instructions_total", outcome=outcome) == 2 * count
+    for outcome, count in {"planned": 2, "cancelled": 1, "failed": 1}.items():
+        assert value(metrics, "planning_passes_total", outcome=outcome) == 2 * count
+    assert value(metrics, "plan_staleness_seconds_count") == 1
+    assert value(metrics, "plan_staleness_seconds_sum") == 7.5
+
+
+def test_the_contract() -> None:
+    metrics = make_metrics()
+    assert value(metrics, "contract_sessions_total") == 0  # shown before the first
+    metrics.contract_judged()
+    metrics.contract_judged()
+    metrics.contract_broken("exit")
+    assert value(metrics, "contract_sessions_total") == 2
+    assert value(metrics, "contract_violations_total", rule="exit") == 1
+    for rule in STREAM_PROMISES:
+        metrics.contract_broken(rule)
+    assert value(metrics, "contract_violations_total", rule="session-end") == 1, "each has room"
 
 
 def test_refusals() -> None:
@@ -218,10 +255,11 @@ def test_metrics_share_nothing() -> None:
 NAMES_OF = {
     "counter": "sessions_opened sessions_ended session_active_seconds refusals turns processor_seconds barge_ins"
     " idle_response_ends speech_shed turns_unsaved turns_lost store_failures takeovers revocations force_closed"
-    " slow_clients recoverable_errors",
+    " slow_clients recoverable_errors instructions links_removed planning_passes"
+    " contract_sessions contract_violations",
     "gauge": "sessions lines outbox_elements unsent_speech_seconds unsent_speech_most_seconds resident_memory_bytes tasks workers",
     "histogram": "turn_stage_seconds session_seconds start_seconds turn_seconds leg_seconds tool_seconds finish_seconds"
-    " store_seconds loop_lateness_seconds long_step_seconds",
+    " store_seconds loop_lateness_seconds long_step_seconds plan_staleness_seconds",
 }
 """What dashboards are made of. Those of counters have `_total` behind them."""
 
@@ -242,12 +280,15 @@ def counting_everything() -> Metrics:
     metrics = make_metrics()
     metrics.session_opened(SESSION, "OpenAI")
     metrics.session_closed(SESSION, "OpenAI", 1.0)
+    metrics.session_steered(SESSION, SteeringRecord(plan_staleness_seconds=Staleness(mean=1.0, max=1.0)))
     metrics.refused("quota")
     metrics.turn_ended(SESSION, turn(final_transcript=1000, first_text=1200))
     for kind in SpanKind:
         metrics.began(Span(kind, "1", "planning", "s1"), 0.0)
         metrics.ended(Span(kind, "1", "planning", "s1"), 1.0)
     metrics.store_took("check", 0.1, ok=True)
+    metrics.contract_judged()
+    metrics.contract_broken("exit")
     return metrics
 
 

@@ -1,13 +1,15 @@
 """Audio takes the short way, through the door's task, and nothing else of it changes: its order, its bounds, its filters (L10)."""
 
 import trio
-from hypothesis import given
+import trio.testing
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import PipelineConfiguration, Settings
-from engine.elements import Commit, InputAudio, InputElement, InputText, Interrupted, UserSpeech
-from engine.interfaces import Context
+from engine.elements import Commit, InputAudio, InputElement, InputText, Interrupted, RealtimeElement, UserSpeech
+from engine.interfaces import Context, SessionInput, StartTool, SystemPrompt, ToolBox
 from engine.pipeline.line import open_line
+from engine.testing.scripted import ScriptedModel, ScriptedRecognizer, ScriptedSession
 from engine.testing.stage import open_stage
 
 FRAME = b"\x01\x00" * 480
@@ -62,6 +64,99 @@ async def test_what_comes_after_the_session_is_not_taken_into_it(autojump_clock:
         await trio.testing.wait_all_tasks_blocked()
         assert stage.client.line.take_audio is None
 
+
+# --- a session that takes audio at once ----------------------------------------------------------------------------------
+
+
+class QuickSession(ScriptedSession):
+    """Ready after a second, and takes audio at once when it is told to; works on every input for a second, too."""
+
+    takes = True
+
+    def take_audio(self, audio: InputAudio) -> bool:
+        if self.takes:
+            self.received.append((trio.current_time(), audio))
+        return self.takes
+
+    async def run(
+        self,
+        inputs: trio.MemoryReceiveChannel[SessionInput],
+        elements: trio.MemorySendChannel[RealtimeElement],
+        start_tool: StartTool,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        await trio.sleep(1)
+        task_status.started()
+        async for item in inputs:
+            self.received.append((trio.current_time(), item))
+            await trio.sleep(1)
+
+
+class QuickModel(ScriptedModel):
+    def process(
+        self, context: Context, system_prompt: SystemPrompt, tool_box: ToolBox, can_delegate: bool = False
+    ) -> ScriptedSession:
+        self.sessions.append(QuickSession(context, system_prompt, tool_box))
+        return self.session
+
+
+async def test_a_session_takes_a_frame_before_any_task_has_run(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(model=QuickModel()) as stage:
+        await trio.sleep(2)
+        with trio.CancelScope() as scope:
+            scope.cancel(reason="nothing that waits comes back")
+            await stage.client.send(InputAudio(FRAME))
+        assert not scope.cancelled_caught
+        assert stage.model.session.received == [(2, InputAudio(FRAME))]
+
+
+async def test_it_gets_nothing_before_it_is_ready(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(model=QuickModel()) as stage:
+        await stage.client.send(InputAudio(FRAME))
+        await trio.sleep(2)
+        assert stage.model.session.received == [(1, InputAudio(FRAME))]
+
+
+async def test_with_recognition_of_the_engine_it_gets_no_audio(autojump_clock: trio.testing.MockClock) -> None:
+    async with open_stage(model=QuickModel(), recognizer=ScriptedRecognizer(24000)) as stage:
+        await trio.sleep(2)
+        await stage.client.send(InputAudio(FRAME))
+        await trio.sleep(1)
+        assert stage.model.session.received == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.sampled_from(["audio", "commit", "takes", "takes not", "0.5", "2"]), max_size=25))
+def test_what_is_taken_at_once_overtakes_nothing(steps: list[str]) -> None:
+    async def run() -> None:
+        async with open_stage(model=QuickModel(), settings=Settings(model_input_channel=3)) as stage:
+            await trio.sleep(2)
+            session = stage.model.session
+            assert isinstance(session, QuickSession)
+            sent: list[int] = []
+            for step in steps:
+                if step == "audio":
+                    sent.append(len(sent) + 1)
+                    await stage.client.send(InputAudio(len(sent).to_bytes(2, "little")))
+                elif step == "commit":
+                    sent.append(0)
+                    await stage.client.send(Commit())
+                elif step.startswith("takes"):
+                    session.takes = step == "takes"
+                else:
+                    await trio.sleep(float(step))
+            await trio.sleep(100)
+            got: list[int] = []
+            for _, item in session.received:
+                data = item.data if isinstance(item, InputAudio) else bytes(2)
+                got += [int.from_bytes(data[at : at + 2], "little") for at in range(0, len(data), 2)]
+            assert got == sent
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+# --- the line, without a session -----------------------------------------------------------------------------------------
 
 STEPS = st.lists(st.one_of(st.sampled_from(["audio", "audio at once", "commit"]), st.just("take")), max_size=30)
 

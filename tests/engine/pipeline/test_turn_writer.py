@@ -123,6 +123,17 @@ async def test_a_store_that_fails_among_the_single_ones_is_tried_again(autojump_
         assert writer.lost == 0
 
 
+async def test_a_store_that_crashes_twice_loses_no_turn(autojump_clock: MockClock) -> None:
+    """With all turns, and again with the first alone."""
+    store = FaultyStore(lambda call: Fault.CRASH if call.number <= 2 else None)
+    async with writing(store) as writer:
+        for number in range(3):
+            writer.put(turn(number))
+        await trio.sleep(1)
+        assert [turn_id for turn_id, _ in written(store)] == ["t0", "t1", "t2"]
+        assert writer.lost == 0
+
+
 async def test_what_cannot_be_kept_for_ever_is_given_up_from_the_oldest(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -241,10 +241,10 @@ async def test_one_that_no_store_can_take_holds_up_no_other(
 ) -> None:
     class Picky(FaultyStore):
         async def append_log(self, entries: Sequence[LogEntry]) -> None:
-            await self._called("append_log")
-            if any((entry.content or {}).get("text") == SECRET for entry in entries):
-                raise ValueError(f"not storable: {entries}")
-            await self.inner.append_log(entries)
+            async with self._called("append_log"):
+                if any((entry.content or {}).get("text") == SECRET for entry in entries):
+                    raise ValueError(f"not storable: {entries}")
+                await self.inner.append_log(entries)
 
     store = Picky(lambda call: Fault.FAIL if call.of_operation == 3 else None)
     async with logging_to(store) as log:

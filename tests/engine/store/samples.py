@@ -5,6 +5,7 @@ from typing import Any
 
 from engine.store.documents import (
     Delivery,
+    InstructionOutcome,
     InstructionRecord,
     LogEntry,
     LogKind,
@@ -98,7 +99,19 @@ def full_turn() -> TurnDocument:
         output=[TurnOutputRecord(text="Ahoj. Jak se máš?", heard="Ahoj.", response_id="r1", status="cancelled")],
         interrupted=True,
         tools=[ToolRecord(call_id="c1", name="weather", parameters={"city": ["Brno"]}, result={"t": 21.5, "n": None})],
-        instructions=[InstructionRecord(type="INSTRUCTION", text="Be brief.")],
+        instructions=[
+            InstructionRecord(type="INSTRUCTION", text="Be brief."),  # as it was before outcomes were kept
+            InstructionRecord(
+                type="SUPPORTING_CONTEXT",
+                text='Je "poledne". 👋🏽',
+                id="i1",
+                pass_id="t1/2",
+                injected_ms=2340,
+                outcome=InstructionOutcome.USED,
+                response_id="r2",
+                spoken_in_turn="t2",
+            ),
+        ],
         multimodal=[{"type": "text", "nested": {"deep": [1, 2, {"x": True}]}}],
         timing=TimingLog(last_interim=0, final_transcript=300, first_text=500),
     )

@@ -11,7 +11,7 @@ import trio
 
 from engine.errors import NotFoundError
 from engine.store.contract import SessionFilter, Store, TakenOverError
-from engine.store.documents import EvaluationRecord, SessionDocument, SessionState
+from engine.store.documents import EvaluationRecord, SessionDocument, SessionState, Staleness, SteeringRecord
 from tests.engine.store.operations import all_pages
 from tests.engine.store.samples import NOON, ODD_BODY, ODD_IDS, message, session, turn, usage
 
@@ -60,6 +60,7 @@ async def test_every_field_comes_back(store: Store) -> None:
             EvaluationRecord(name="x"),
         ],
         recordings=["s1.wav"],
+        steering=SteeringRecord(instructions=3, used=2, responses=2, plan_staleness_seconds=Staleness(mean=0.1, max=7)),
     )
     await store.save_session(full)
     assert await store.get_session("s1") == full
