@@ -1,10 +1,13 @@
-"""The conversation that is measured: who speaks when, and how a frame says when it was sent.
+"""The conversation that is measured: who speaks when, how a frame says when it was sent, and which one it is.
 
-Both processes of a measurement need this, and neither needs anything of the other.
+All processes of a measurement need this, and none needs anything of the others. What the agent says is not resampled and can be
+stamped with the time; what the user says may be, so its frames are levels, each one step above the one before it.
 """
 
 import struct
 from enum import Enum
+
+import attrs
 
 MODEL_RATE = 24000
 """Hz, of the model and of the client's output."""
@@ -12,6 +15,8 @@ FRAME_MS = 20
 MODEL_FRAME_SAMPLES = MODEL_RATE * FRAME_MS // 1000
 MODEL_FRAME_BYTES = 2 * MODEL_FRAME_SAMPLES
 FRAMES_PER_SECOND = 1000 // FRAME_MS
+WARM_SECONDS = 1.5
+"""A session before those that are measured, so that nothing that happens once counts as theirs."""
 
 
 class Part(Enum):
@@ -51,13 +56,29 @@ TEXT = (
 )
 WORDS = tuple(TEXT.split())
 
+ID_PREFIX = "bench-"
 _STAMP = struct.Struct("<8sq")
 _MARK = b"stamped:"
 _REST = b"\x01\x00" * ((MODEL_FRAME_BYTES - _STAMP.size) // 2)
 """Not digital silence, so that a silence gate would let it pass."""
 
-CUT = "cut"
-"""The first word of an interim transcript that cuts the agent off; its second is when it was sent."""
+INTERIM = "."
+"""The interim transcript that says that the user has begun to speak: what the OpenAI provider makes of the service's word."""
+
+LEVELS = 16
+_STEP = 64
+"""Between two levels. The loudest is 30 dB below the loudest there can be, and what resampling does to it is far less."""
+_SAMPLE = struct.Struct("<h")
+
+
+def session_id(number: int) -> str:
+    """Of the session, its agent, the agent's configuration, and its model where the provider is told of one."""
+    return f"{ID_PREFIX}{number}"
+
+
+def session_number(id_: str) -> int:
+    """Raises ValueError when it is no such id."""
+    return int(id_.removeprefix(ID_PREFIX))
 
 
 def starting_frame(session: int, lead_seconds: float, length: int) -> int:
@@ -82,4 +103,47 @@ def stamps(pcm: bytes) -> list[int]:
         if mark != _MARK:
             raise ValueError("the speech that arrived is not the speech that was sent")
         found.append(nanoseconds)
+    return found
+
+
+def level_frame(number: int, rate: int) -> bytes:
+    """20 ms of what the user says, frame `number` of them, at so many Hz."""
+    return _SAMPLE.pack(_STEP * (1 + number % LEVELS)) * (rate * FRAME_MS // 1000)
+
+
+def level_of(sample: int) -> int | None:
+    """The number of its frame, of `LEVELS`; None for what is of none, as silence. Right where a filter has settled (1.5 ms)."""
+    level = (sample + _STEP // 2) // _STEP - 1
+    return level if 0 <= level < LEVELS else None
+
+
+def last_sample(pcm: bytes) -> int:
+    """Of PCM16; 0 of nothing."""
+    found: int = _SAMPLE.unpack_from(pcm, len(pcm) - _SAMPLE.size)[0] if pcm else 0
+    return found
+
+
+@attrs.frozen
+class Turn:
+    """The user speaks and the agent answers."""
+
+    start: float
+    """Seconds in the pattern; so are the others."""
+    user_seconds: float
+    agent_seconds: float
+    is_cut: bool
+    """The user cuts in at the end of it."""
+
+
+def turns() -> list[Turn]:
+    """The pattern, by turn."""
+    found: list[Turn] = []
+    at = 0.0
+    for index, (part, seconds) in enumerate(PATTERN):
+        if part is Part.USER:
+            answer, answer_seconds = PATTERN[index + 1]
+            assert answer is Part.AGENT, "whoever speaks is answered"
+            is_cut = PATTERN[(index + 2) % len(PATTERN)][0] is Part.USER
+            found.append(Turn(at, seconds, answer_seconds, is_cut))
+        at += seconds
     return found

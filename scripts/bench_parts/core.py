@@ -5,16 +5,22 @@ states of the code can be compared on a machine that is too busy for latencies. 
 """
 
 import gc
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 
 import attrs
 import trio
 import trio.testing
 
-from bench_parts.conversation import FRAME_MS, MODEL_RATE, Part
-from bench_parts.model import AGENT, PROVIDER, Arrivals, BenchCatalog, BenchManager, PassThroughModel, session_id
+from bench_parts.conversation import FRAME_MS, MODEL_RATE, Part, session_id
+from bench_parts.model import PROVIDER, PassThroughModel, PassThroughProperties
+from bench_parts.notes import Notes
+from bench_parts.setting import BenchCatalog, BenchManager
 from bench_parts.worker import Options, answer
+from engine.boundary import Keep
+from engine.capsule.keeper import Capsules
 from engine.composition import real_environment
 from engine.config import PipelineConfiguration, Settings
 from engine.elements import InputAudio
@@ -30,6 +36,8 @@ FRAMES = 400
 """In a round: about 20 ms of work."""
 WARM_FRAMES = 100
 SETTLED_SECONDS = 0.1
+WRITTEN_SECONDS = 0.01
+"""For a chunk of a capsule to be on the disk: it counts for the round it belongs to."""
 
 
 @attrs.define(eq=False)
@@ -59,41 +67,55 @@ class Hand:
 
 
 async def run(options: Options) -> None:
-    """Answers with the microseconds of each round's frame. Options: `rate`, of the client."""
+    """Answers with the microseconds of each round's frame: `microseconds`, and `kept` by the side of it where it is wanted.
+
+    Options: `rate`, of the client; `record`: measure in turns a session that nobody keeps and one that is kept in a capsule.
+    """
+    with tempfile.TemporaryDirectory(prefix="souffleur-bench-") as directory:
+        keeps: list[Keep | None] = [None, Capsules(Path(directory)).keep] if options["record"] else [None]
+        rounds: list[list[float]] = [[] for _ in keeps]
+        async with trio.open_nursery() as nursery:
+            hands = [await _settled(nursery, number, options["rate"], keep) for number, keep in enumerate(keeps)]
+            for hand in hands:
+                await hand.play(WARM_FRAMES)
+            gc.collect()
+            gc.freeze()
+            for _ in range(ROUNDS):
+                for hand, found in zip(hands, rounds, strict=True):
+                    before = time.process_time_ns()
+                    await hand.play(FRAMES)
+                    if options["record"]:
+                        await trio.testing.wait_all_tasks_blocked(WRITTEN_SECONDS)
+                    found.append((time.process_time_ns() - before) / FRAMES / 1000)
+            nursery.cancel_scope.cancel(reason="all is measured")
+    answer({"microseconds": rounds[0], "kept": rounds[-1]})
+
+
+async def _settled(nursery: trio.Nursery, number: int, rate: int, keep: Keep | None) -> Hand:
+    """A session that waits for frames."""
     settings = Settings()
     parts = (Part.AGENT,) * (1 + WARM_FRAMES + ROUNDS * FRAMES)
     services = Services(
         settings=settings,
-        catalog=BenchCatalog(),
+        catalog=BenchCatalog(lambda _: PassThroughProperties()),
         store=MemoryStore(),
         environment=real_environment(),
-        models={PROVIDER: PassThroughModel(Arrivals(2 * len(parts)), 0.0, parts)},
+        models={PROVIDER: PassThroughModel(Notes(0), 0.0, parts)},
         managers=[BenchManager()],
+        keep=keep,
     )
     configuration = PipelineConfiguration(
-        key=f"agent:{AGENT}",
-        session_id=session_id(0),
-        input_sample_rate=options["rate"],
+        key=f"agent:{session_id(number)}",
+        session_id=session_id(number),
+        input_sample_rate=rate,
         output_sample_rate=MODEL_RATE,
         wire="binary",
     )
     line = open_line(configuration, settings)
-    silence = bytes(2 * options["rate"] * FRAME_MS // 1000)
+    silence = bytes(2 * rate * FRAME_MS // 1000)
     hand = Hand(line, silence, WireEncoder(configuration.wire, configuration.output_encoding))
-    rounds: list[float] = []
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(run_connection, configuration, line, services, principal=Principal("bench")))
-        nursery.start_soon(hand.take)
-        await line.put_input(
-            InputAudio(silence)
-        )  # a resampler holds part of a frame back: each completes the one before
-        await trio.testing.wait_all_tasks_blocked(SETTLED_SECONDS)
-        await hand.play(WARM_FRAMES)
-        gc.collect()
-        gc.freeze()
-        for _ in range(ROUNDS):
-            before = time.thread_time_ns()
-            await hand.play(FRAMES)
-            rounds.append((time.thread_time_ns() - before) / FRAMES / 1000)
-        nursery.cancel_scope.cancel(reason="all is measured")
-    answer({"microseconds": rounds})
+    nursery.start_soon(partial(run_connection, configuration, line, services, principal=Principal("bench")))
+    nursery.start_soon(hand.take)
+    await line.put_input(InputAudio(silence))  # a resampler holds part of a frame back: each completes the one before
+    await trio.testing.wait_all_tasks_blocked(SETTLED_SECONDS)
+    return hand

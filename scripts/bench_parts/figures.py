@@ -1,17 +1,23 @@
 """From what two processes have noted to the numbers of a table."""
 
 import statistics
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 import attrs
 
-from bench_parts.conversation import FRAME_MS, MODEL_RATE
+from bench_parts.conversation import MODEL_RATE
+from bench_parts.notes import Notes
 from bench_parts.worker import MachineClock, Report
 
 NOTHING = "-"
 FEW_SESSIONS = 10
 """Below it the memory of a session cannot be told from the allocator's whims."""
+BYTES_PER_MS = 2 * MODEL_RATE // 1000
+MARGIN_NS = 500_000_000
+"""What is sent in the end of the time that is measured may not have come by its end."""
+BARGE_IN_NS = 2_000_000_000
+"""What a client is told later than this after a word is not that word."""
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
@@ -22,40 +28,86 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
     return ordered[min(len(ordered) - 1, max(0, -int(-len(ordered) * percent // 100) - 1))]
 
 
-def up_latencies(load: Report, server: Report) -> list[float]:
-    """Milliseconds from a client's sending a frame to the model's having the first sample of it.
+@attrs.frozen
+class Up:
+    """What became of the frames that the clients sent in the time that was measured."""
 
-    Found by counting: a frame has reached the model when more audio has than the frames before it hold. That needs no stamp,
-    which resampling would not leave readable. What the resampler holds back of a frame, under 1 ms, comes on top.
-    """
-    arrived: dict[int, tuple[list[int], list[int]]] = {}
-    rows = server["arrivals"]
-    for at in range(0, len(rows), 3):
-        totals, times = arrived.setdefault(rows[at], ([], []))
-        totals.append(rows[at + 2])
-        times.append(rows[at + 1])
-    frame_bytes = 2 * MODEL_RATE * FRAME_MS // 1000
+    latencies: list[float]
+    """Milliseconds from a client's sending a frame to the provider's, or model's, having the first sample of it."""
+    held_ms: list[float]
+    """Of each of them, the part that was still to come by then: a resampler holds it back until the next frame."""
+    lost: int
+    """Frames that never came, in all time before the last `MARGIN_NS`."""
+
+
+def up(load: Report, notes: Sequence[Report]) -> Up:
+    """By the levels that the frames have, which tell one from the next after any resampling."""
+    arrived: dict[int, tuple[list[int], list[int], list[int]]] = {}
+    for rows in (one["arrivals"] for one in notes):
+        for at in range(0, len(rows), Notes.FIELDS):
+            found = arrived.setdefault(rows[at], ([], [], []))
+            for column, value in zip(found, rows[at + 1 : at + Notes.FIELDS], strict=True):
+                column.append(value)
     latencies: list[float] = []
+    held: list[float] = []
+    lost = 0
     for session, sent in enumerate(load["sent"]):
-        totals, times = arrived.get(session, ([], []))
+        times, newest, missing = arrived.get(session, ([], [], []))
         for number, at in enumerate(sent):
             if not load["begin"] <= at < load["end"]:
                 continue
-            found = bisect_right(totals, number * frame_bytes)
-            if found < len(times):
-                latencies.append((times[found] - at) / 1e6)
-    return latencies
+            row = bisect_left(newest, number)
+            if row < len(times):
+                latencies.append((times[row] - at) / 1e6)
+                held.append(max(0, missing[row]) / BYTES_PER_MS)
+            elif at < load["end"] - MARGIN_NS:
+                lost += 1
+    return Up(latencies, held, lost)
+
+
+@attrs.frozen
+class BargeIns:
+    """What became of the provider's, or model's, words that the user has begun to speak while the agent was speaking."""
+
+    told: list[float]
+    """Milliseconds from its word to the client's having it."""
+    last_frame: list[float]
+    """Milliseconds from its word to the last frame of the answer at the client; 0 where none came after it."""
+    missing: int
+    """Words that no client had."""
+
+
+def barge_ins(load: Report, notes: Sequence[Report]) -> BargeIns:
+    found = BargeIns([], [], 0)
+    missing = 0
+    for cuts in (one["cuts"] for one in notes):
+        for session, at in zip(cuts[::2], cuts[1::2], strict=True):
+            if session >= len(load["interruptions"]) or not load["begin"] <= at < load["end"] - MARGIN_NS:
+                continue
+            rows = load["interruptions"][session]
+            told, last = rows[::2], rows[1::2]
+            row = bisect_left(told, at)
+            if row == len(told) or told[row] - at > BARGE_IN_NS:
+                missing += 1
+                continue
+            found.told.append((told[row] - at) / 1e6)
+            found.last_frame.append(max(0, last[row] - at) / 1e6)
+    return attrs.evolve(found, missing=missing)
 
 
 @attrs.frozen
 class Case:
-    """One row of the table."""
+    """One row of the table. What is measured is the engine, or the bare relay."""
 
     rate: int
     sessions: int
+    is_relay: bool = False
 
     def __str__(self) -> str:
-        return f"{self.sessions} sessions at {self.rate} Hz"
+        return f"{self.sessions} sessions at {self.rate} Hz{', relay' if self.is_relay else ''}"
+
+
+Values = tuple[float | None, ...]
 
 
 @attrs.frozen
@@ -64,46 +116,81 @@ class Figures:
 
     cpu: float
     cpu_system: float
-    up: tuple[float | None, ...]
-    down: tuple[float | None, ...]
-    barge_in: tuple[float | None, ...]
+    up: Values
+    held: Values
+    lost: int
+    down: Values
+    barge_in: Values
+    last_frame: Values
     barge_ins: int
+    barge_ins_missing: int
     late_frames: int
     late_ms: float
     memory_kib: float
-    loop: tuple[float | None, ...]
+    loop: Values
     long_steps: int
     turns: int
     unsaved: int
     client_cpu: float
     client_late: float | None
+    simulator_cpu: float | None
+    simulator_late: float | None
     others: float
-    """Of the machine's processors, the share that neither process used and that was not idle, in percent."""
+    """Of the machine's processors, the share that none of the processes used and that was not idle, in percent."""
+
+
+@attrs.define(eq=False)
+class Row:
+    """A row of the table: the runs of one case."""
+
+    case: Case
+    runs: list[Figures] = attrs.field(factory=list[Figures], init=False)
+    ratios: list[float] = attrs.field(factory=list[float], init=False)
+    """Processor time of the engine as a multiple of that of the relay that ran right behind it."""
+
+    def compare(self, engine: Figures, relay: Figures) -> None:
+        """Where frames were lost the machine, or the server, had more to do than it could: that is no measure."""
+        if not engine.lost and not relay.lost:
+            self.ratios.append(engine.cpu / relay.cpu)
 
 
 PERCENTS = (50.0, 95.0, 99.0)
 
 
-def figures(sessions: int, load: Report, server: Report, before: MachineClock, after: MachineClock) -> Figures:
-    session_seconds = (load["end"] - load["begin"]) / 1e9 * sessions
-    cpu = server["user_seconds"] + server["system_seconds"]
+def _cpu_of(process: Report, sessions: int) -> float:
+    """Milliseconds for each second of each session, of this process's own time of measuring."""
+    used: float = process["user_seconds"] + process["system_seconds"]
+    seconds: float = process["seconds"]
+    return used * 1e3 / seconds / sessions
+
+
+def figures(
+    sessions: int, load: Report, server: Report, simulators: Sequence[Report], before: MachineClock, after: MachineClock
+) -> Figures:
+    notes = [process["notes"] for process in (server, *simulators) if process["notes"] is not None]
+    seconds = (load["end"] - load["begin"]) / 1e9
     machine = after.total - before.total
-    others = after.busy - before.busy - cpu - load["cpu_seconds"]
-    barge_in = [value / 1e6 for value in load["barge_in"]]
+    ours = sum(process["user_seconds"] + process["system_seconds"] for process in (server, *simulators))
+    others = after.busy - before.busy - ours - load["cpu_seconds"]
     down = [value / 1e6 for value in load["down"]]
     late = [value * 1e3 for value in server["late"]]
-    up = up_latencies(load, server)
+    sent, cut = up(load, notes), barge_ins(load, notes)
+    simulators_late = [percentile([value * 1e3 for value in each["late"]], 99.0) for each in simulators]
 
-    def of(values: Sequence[float], *percents: float) -> tuple[float | None, ...]:
+    def of(values: Sequence[float], *percents: float) -> Values:
         return tuple(percentile(values, percent) for percent in percents)
 
     return Figures(
-        cpu=cpu * 1e3 / session_seconds,
-        cpu_system=server["system_seconds"] * 1e3 / session_seconds,
-        up=of(up, *PERCENTS),
+        cpu=_cpu_of(server, sessions),
+        cpu_system=server["system_seconds"] * 1e3 / server["seconds"] / sessions,
+        up=of(sent.latencies, *PERCENTS),
+        held=of(sent.held_ms, 50.0),
+        lost=sent.lost,
         down=of(down, *PERCENTS),
-        barge_in=of(barge_in, 50.0, 99.0),
-        barge_ins=len(barge_in),
+        barge_in=of(cut.told, 50.0, 99.0),
+        last_frame=of(cut.last_frame, 50.0, 99.0),
+        barge_ins=len(cut.told),
+        barge_ins_missing=cut.missing,
         late_frames=len(load["late"]),
         late_ms=sum(load["late"]),
         memory_kib=server["resident_bytes"] / 1024 / sessions,
@@ -111,8 +198,10 @@ def figures(sessions: int, load: Report, server: Report, before: MachineClock, a
         long_steps=server["long_steps"],
         turns=sum(load["exits"]),
         unsaved=len(load["exits"]) - sum(load["exits"]),
-        client_cpu=load["cpu_seconds"] * 1e3 / session_seconds,
+        client_cpu=load["cpu_seconds"] * 1e3 / seconds / sessions,
         client_late=percentile([value / 1e6 for value in load["own_lateness"]], 99.0),
+        simulator_cpu=sum(_cpu_of(each, sessions) for each in simulators) if simulators else None,
+        simulator_late=max((value for value in simulators_late if value is not None), default=None),
         others=max(0.0, others) / machine * 100 if machine else 0.0,
     )
 
@@ -133,7 +222,7 @@ def _middle(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _medians(runs: Sequence[Figures], field: Callable[[Figures], tuple[float | None, ...]]) -> str:
+def _medians(runs: Sequence[Figures], field: Callable[[Figures], Values]) -> str:
     columns = zip(*map(field, runs), strict=True)
     return " / ".join(number(_middle(column), 2) for column in columns)
 
@@ -148,17 +237,33 @@ def _cpu(runs: Sequence[Figures]) -> str:
     return number(statistics.median(values), 2) + spread
 
 
+def _barge_ins(runs: Sequence[Figures]) -> str:
+    missing = sum(run.barge_ins_missing for run in runs)
+    found = sum(run.barge_ins for run in runs)
+    return f"{found} of {found + missing}" if missing else f"{found}"
+
+
+def _engine_only(field: Callable[[Figures], float]) -> "Cell":
+    """The relay has nothing of the kind."""
+    return lambda case, runs: NOTHING if case.is_relay else _sum(runs, field)
+
+
 Cell = Callable[[Case, Sequence[Figures]], str]
+RATIO = "server/relay"
 
 COLUMNS: tuple[tuple[str, Cell], ...] = (
     ("client Hz", lambda case, _: str(case.rate)),
     ("sessions", lambda case, _: str(case.sessions)),
+    ("server", lambda case, _: "relay" if case.is_relay else "engine"),
     ("CPU ms/session-s", lambda _, runs: _cpu(runs)),
     ("of it system", lambda _, runs: number(_median(runs, lambda run: run.cpu_system), 2)),
     ("up p50 / p95 / p99", lambda _, runs: _medians(runs, lambda run: run.up)),
+    ("held back", lambda _, runs: _medians(runs, lambda run: run.held)),
+    ("lost", lambda _, runs: _sum(runs, lambda run: run.lost)),
     ("down p50 / p95 / p99", lambda _, runs: _medians(runs, lambda run: run.down)),
     ("barge-in p50 / p99", lambda _, runs: _medians(runs, lambda run: run.barge_in)),
-    ("barge-ins", lambda _, runs: _sum(runs, lambda run: run.barge_ins)),
+    ("last frame p50 / p99", lambda _, runs: _medians(runs, lambda run: run.last_frame)),
+    ("barge-ins", lambda _, runs: _barge_ins(runs)),
     ("late frames", lambda _, runs: _sum(runs, lambda run: run.late_frames)),
     ("late ms", lambda _, runs: _sum(runs, lambda run: run.late_ms)),
     (
@@ -168,51 +273,67 @@ COLUMNS: tuple[tuple[str, Cell], ...] = (
         ),
     ),
     ("loop late p50 / p99 / max", lambda _, runs: _medians(runs, lambda run: run.loop)),
-    ("steps > 20 ms", lambda _, runs: _sum(runs, lambda run: run.long_steps)),
-    ("turns saved", lambda _, runs: _sum(runs, lambda run: run.turns)),
-    ("not in time", lambda _, runs: _sum(runs, lambda run: run.unsaved)),
+    ("steps > 20 ms", _engine_only(lambda run: run.long_steps)),
+    ("turns saved", _engine_only(lambda run: run.turns)),
+    ("not in time", _engine_only(lambda run: run.unsaved)),
     ("client CPU", lambda _, runs: number(_median(runs, lambda run: run.client_cpu), 2)),
     ("server/client", lambda _, runs: number(_median(runs, lambda run: run.cpu / run.client_cpu), 2)),
     ("client late p99", lambda _, runs: number(_median(runs, lambda run: run.client_late), 2)),
+    ("simulator CPU", lambda _, runs: number(_median(runs, lambda run: run.simulator_cpu), 2)),
+    ("simulator late p99", lambda _, runs: number(_median(runs, lambda run: run.simulator_late), 2)),
     ("others %", lambda _, runs: number(_median(runs, lambda run: run.others), 0)),
 )
 
 
-def table(results: Sequence[tuple[Case, Sequence[Figures]]]) -> str:
+def table(rows: Sequence[Row], *, with_ratio: bool) -> str:
     """A table that a Markdown page can take as it is; each cell is the median of the runs, counts are their sums."""
-    rows = [[title for title, _ in COLUMNS]]
-    rows += [[cell(case, runs) for _, cell in COLUMNS] for case, runs in results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    lines = [
-        "| " + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    lines = [[title for title, _ in COLUMNS], *([cell(row.case, row.runs) for _, cell in COLUMNS] for row in rows)]
+    if with_ratio:
+        for line, cell in zip(lines, [RATIO, *(number(_middle(row.ratios), 2) for row in rows)], strict=True):
+            line.append(cell)
+    return markdown(lines)
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table of cells; the first line is its head."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    printed = [
+        "| " + " | ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     ]
-    lines.insert(1, "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
-    return "\n".join(lines)
+    printed.insert(1, "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|")
+    return "\n".join(printed)
 
 
 # --- the profile -----------------------------------------------------------------------------------------------------
 
 TOP_FUNCTIONS = 40
 TOP_OWNERS = 30
+TOP_OF_ROOM = 6
 
 
 def profile_text(profile: Report) -> str:
-    """Shares of the process's time: by room, by task, by function, and by the engine's function it was spent for."""
+    """Shares of the process's time: by room with its functions, by task, by function, and by the function of ours it was spent
+    for."""
     samples = profile["samples"] or 1
+    functions: list[tuple[str, str, int]] = profile["functions"]
 
     def share(count: int) -> str:
         return f"{count * 100 / samples:5.1f} %"
 
-    def part(title: str, rows: list[tuple[str, int]]) -> list[str]:
+    def part(title: str, rows: Sequence[tuple[str, int]]) -> list[str]:
         return ["", title, *(f"  {share(count)}  {name}" for name, count in rows)]
 
-    functions = [(f"{room}: {name}", count) for room, name, count in profile["functions"][:TOP_FUNCTIONS]]
+    rooms = ["", "by room of the code that ran, each with its functions"]
+    for room, count in profile["rooms"]:
+        rooms.append(f"  {share(count)}  {room}")
+        own = [(name, taken) for where, name, taken in functions if where == room][:TOP_OF_ROOM]
+        rooms += [f"      {share(taken)}  {name}" for name, taken in own if taken * 200 >= samples]
     owners = [(f"{room}: {name}" if room else name, count) for room, name, count in profile["owners"][:TOP_OWNERS]]
     lines = [
         f"{profile['samples']} samples",
-        *part("by room of the code that ran", profile["rooms"]),
+        *rooms,
         *part("by task", profile["tasks"]),
-        *part("by function that ran", functions),
+        *part("by function that ran", [(f"{room}: {name}", count) for room, name, count in functions[:TOP_FUNCTIONS]]),
         *part("by innermost function of ours, libraries' work counted for who called them", owners),
     ]
     return "\n".join(lines)

@@ -17,15 +17,23 @@ import orjson
 import pybase64
 import trio
 
-from bench_parts.conversation import CUT, FRAME_MS, MODEL_RATE, SPREAD, stamps
-from bench_parts.model import AGENT, session_id
+from bench_parts.conversation import (
+    FRAME_MS,
+    INTERIM,
+    LEVELS,
+    MODEL_RATE,
+    SPREAD,
+    WARM_SECONDS,
+    level_frame,
+    session_id,
+    stamps,
+)
 from bench_parts.worker import Options, Report, answer, commands, monotonic_ns
 
 HOST = "127.0.0.1"
 FRAME_SECONDS = FRAME_MS / 1000
 REPORT_FRAMES = 13
 """Between two reports of what was played: 260 ms, as the talk page does."""
-WARM_SECONDS = 1.5
 END_SECONDS = 5.0
 READ_BYTES = 1 << 16
 MASK = b"\x37\xfa\x21\x3d"
@@ -68,7 +76,6 @@ class Tally:
     """What the clients have seen. Each latency comes with the time at which what it measures was sent."""
 
     down: "array[int]" = attrs.field(factory=lambda: array("q"))
-    barge_in: "array[int]" = attrs.field(factory=lambda: array("q"))
     late: "array[int]" = attrs.field(factory=lambda: array("q"))
     """Milliseconds of each frame that came after the barge-in that should have stopped it, with its time."""
     own_lateness: "array[int]" = attrs.field(factory=lambda: array("q"))
@@ -79,7 +86,7 @@ class Tally:
     def within(self, begin: int, end: int) -> dict[str, list[int]]:
         """The values whose times lie in the window."""
         found: dict[str, list[int]] = {}
-        for name in ("down", "barge_in", "late", "own_lateness", "exits"):
+        for name in ("down", "late", "own_lateness", "exits"):
             pairs: array[int] = getattr(self, name)
             found[name] = [value for at, value in zip(pairs[::2], pairs[1::2], strict=True) if begin <= at < end]
         return found
@@ -96,6 +103,8 @@ class Client:
     tally: Tally
     sent: "array[int]" = attrs.field(factory=lambda: array("q"), init=False)
     """When each frame of audio was sent."""
+    interruptions: "array[int]" = attrs.field(factory=lambda: array("q"), init=False)
+    """When the client was told that the user speaks, where something had been played, and when the last frame of that came."""
     ready: trio.Event = attrs.field(factory=trio.Event, init=False)
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
     leaves: bool = attrs.field(default=False, init=False)
@@ -105,6 +114,8 @@ class Client:
     """The response whose binary frames are coming."""
     _playing: str = attrs.field(default="", init=False)
     _plays_from: int = attrs.field(default=0, init=False)
+    _played_at: int = attrs.field(default=0, init=False)
+    """When its last frame came."""
     _dead: str = attrs.field(default="", init=False)
 
     async def run(self) -> None:
@@ -132,7 +143,7 @@ class Client:
             }
         )
         head = (
-            f"GET /api/pipeline/agent:{AGENT}?{query} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\nUpgrade: websocket\r\n"
+            f"GET /api/pipeline/agent:{session_id(self.number)}?{query} HTTP/1.1\r\nHost: {HOST}:{self.port}\r\nUpgrade: websocket\r\n"
             "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==\r\n\r\n"
         )
         await self._stream.send_all(head.encode())
@@ -148,9 +159,7 @@ class Client:
     # what is said
 
     async def _speak(self) -> None:
-        pcm = b"\x01\x00" * (self.rate * FRAME_MS // 1000)
-        audio = {"type": "audio", "data": pybase64.b64encode_as_string(pcm)}
-        frame = masked(BINARY, pcm) if self.wire == "binary" else text_frame(audio)
+        frames = [self._frame(level_frame(number, self.rate)) for number in range(LEVELS)]
         await self.ready.wait()
         start = trio.current_time() + (self.number * SPREAD % 1.0) * FRAME_SECONDS
         count = 0
@@ -159,7 +168,7 @@ class Client:
             await trio.sleep_until(due)
             now = monotonic_ns()
             self.sent.append(now)
-            await self._stream.send_all(frame)
+            await self._stream.send_all(frames[count % LEVELS])
             count += 1
             self.tally.own_lateness.extend((now, round((trio.current_time() - due) * 1e9)))
             if count % REPORT_FRAMES == 0 and self._playing:
@@ -167,6 +176,11 @@ class Client:
             while self._pongs:
                 await self._stream.send_all(self._pongs.pop())
         await self._stream.send_all(masked(CLOSE, NORMAL))  # an `#end` would wait for the answer under way
+
+    def _frame(self, pcm: bytes) -> bytes:
+        if self.wire == "binary":
+            return masked(BINARY, pcm)
+        return text_frame({"type": "audio", "data": pybase64.b64encode_as_string(pcm)})
 
     def _playback(self, now: int) -> bytes:
         played_ms = max(0, now - self._plays_from) // 1_000_000
@@ -198,9 +212,12 @@ class Client:
     def _hear(self, response_id: str, pcm: bytes, now: int) -> None:
         if not response_id or response_id == self._dead:
             self.tally.late.extend((now, len(pcm) // 2 * 1000 // MODEL_RATE))
+            if response_id:
+                self.interruptions[-1] = now
             return
         if response_id != self._playing:
             self._playing, self._plays_from = response_id, now
+        self._played_at = now
         for sent in stamps(pcm):
             self.tally.down.extend((sent, now - sent))
 
@@ -214,12 +231,10 @@ class Client:
                 self._run = response_id
             case {"type": "speech-end"}:
                 self._run = ""
-            case {"type": "transcript", "isInterim": True, "text": text}:
-                kind, _, sent = text.partition(" ")
-                if kind == CUT:
-                    self.tally.barge_in.extend((int(sent), now - int(sent)))
-                    self._dead = self._playing
-                self._playing = ""
+            case {"type": "transcript", "isInterim": True, "text": text} if text == INTERIM:
+                if self._playing:
+                    self.interruptions.extend((now, self._played_at))
+                    self._dead, self._playing = self._playing, ""
             case {"type": "command", "name": "exit", "parameters": {"saved": saved}}:
                 self.tally.exits.extend((now, int(saved)))
             case {"type": "command", "name": "ready"}:
@@ -233,10 +248,13 @@ class Client:
 async def run(options: Options) -> None:
     """Converse as told. Options: `port`, `sessions`, `rate`, `wire`."""
     lines, tally = commands(), Tally()
+    everyone: dict[int, Client] = {}
     clients: list[Client] = []
+    """Who converses now."""
 
     def new(number: int) -> Client:
-        return Client(number, options["port"], options["rate"], options["wire"], tally)
+        made = everyone[number] = Client(number, options["port"], options["rate"], options["wire"], tally)
+        return made
 
     async with trio.open_nursery() as nursery:
         answer({})
@@ -250,7 +268,8 @@ async def run(options: Options) -> None:
                     await _leave([warm])
                     answer({})
                 case b"connect":
-                    clients = [new(number) for number in range(options["sessions"])]
+                    first = len(everyone) if clients else 0  # each has a session of its own, which nobody had before
+                    clients = [new(first + number) for number in range(options["sessions"])]
                     for client in clients:
                         nursery.start_soon(client.run)
                     for client in clients:
@@ -260,15 +279,16 @@ async def run(options: Options) -> None:
                     begin, usage = monotonic_ns(), resource.getrusage(resource.RUSAGE_SELF)
                     answer({})
                 case b"end":
-                    answer(_report(tally, clients, begin, usage))
-                case _:
+                    answer(_report(tally, everyone, begin, usage))
+                case b"leave":
                     await _leave(clients)
                     answer({"errors": tally.errors})
+                case _:
                     break
         nursery.cancel_scope.cancel(reason="all is measured")
 
 
-def _report(tally: Tally, clients: list[Client], begin: int, before: resource.struct_rusage) -> Report:
+def _report(tally: Tally, clients: dict[int, Client], begin: int, before: resource.struct_rusage) -> Report:
     end, after = monotonic_ns(), resource.getrusage(resource.RUSAGE_SELF)
     return {
         **tally.within(begin, end),
@@ -276,7 +296,8 @@ def _report(tally: Tally, clients: list[Client], begin: int, before: resource.st
         "begin": begin,
         "end": end,
         "cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        "sent": [client.sent.tolist() for client in clients],
+        "sent": [clients[number].sent.tolist() for number in range(len(clients))],
+        "interruptions": [clients[number].interruptions.tolist() for number in range(len(clients))],
     }
 
 

@@ -5,24 +5,25 @@ frame it says. There is no provider's socket; its cost comes on top in real life
 """
 
 import time
-from array import array
 from collections.abc import Sequence
 from typing import ClassVar
 
-import attrs
 import trio
 
 from bench_parts.conversation import (
-    CUT,
     IN_FLIGHT_FRAMES,
+    INTERIM,
     MODEL_FRAME_BYTES,
     PARTS,
     TOKEN_FRAMES,
     WORDS,
     Part,
+    last_sample,
+    session_number,
     stamped_frame,
     starting_frame,
 )
+from bench_parts.notes import Notes
 from engine.config import RealtimeProperties
 from engine.elements import (
     EmotionalState,
@@ -37,7 +38,6 @@ from engine.elements import (
     Transcript,
 )
 from engine.interfaces import (
-    Agent,
     Context,
     RealtimeModel,
     RealtimeSession,
@@ -46,39 +46,9 @@ from engine.interfaces import (
     SystemPrompt,
     TokenUsage,
     ToolBox,
-    TurnInteractionManager,
-    Webhook,
 )
-from engine.principal import ProjectAccess
 
 PROVIDER = "PassThrough"
-AGENT = "bench"
-CONFIGURATION = "pass-through"
-
-
-class Arrivals:
-    """When how much of each session's audio reached the model.
-
-    Its memory is taken at once, so that it does not count as the sessions'.
-    """
-
-    FIELDS = 3
-
-    def __init__(self, capacity: int) -> None:
-        self._rows = array("q", bytes(8 * self.FIELDS * capacity))
-        self._used = 0
-
-    def note(self, session: int, total_bytes: int) -> None:
-        """Audio of a session has come; `total_bytes` is all of it so far."""
-        rows, at = self._rows, self._used
-        rows[at] = session
-        rows[at + 1] = time.monotonic_ns()
-        rows[at + 2] = total_bytes
-        self._used = at + self.FIELDS
-
-    def rows(self) -> list[int]:
-        """Session, nanoseconds and bytes, again and again."""
-        return self._rows[: self._used].tolist()
 
 
 class PassThroughProperties(RealtimeProperties):
@@ -88,12 +58,12 @@ class PassThroughProperties(RealtimeProperties):
 class PassThroughSession(RealtimeSession):
     """Plays the agent's part of the pattern, paced by the audio that comes in."""
 
-    def __init__(self, context: Context, arrivals: Arrivals, lead_seconds: float, parts: Sequence[Part]) -> None:
+    def __init__(self, context: Context, notes: Notes, lead_seconds: float, parts: Sequence[Part]) -> None:
         assert isinstance(context.properties, PassThroughProperties)
         self.properties = context.properties
         self.usage = TokenUsage()
         self._new_id = context.environment.new_id
-        self._arrivals = arrivals
+        self._notes = notes
         self._number = session_number(context.session.id)
         self._bytes = 0
         self._stepped_bytes = 0
@@ -117,7 +87,7 @@ class PassThroughSession(RealtimeSession):
         async for item in inputs:
             if isinstance(item, InputAudio):
                 self._bytes += len(item.data)
-                self._arrivals.note(self._number, self._bytes)
+                self._notes.heard(self._number, last_sample(item.data), len(item.data))
                 while self._bytes - self._stepped_bytes >= MODEL_FRAME_BYTES:
                     self._stepped_bytes += MODEL_FRAME_BYTES
                     await self._step(elements)
@@ -154,11 +124,10 @@ class PassThroughSession(RealtimeSession):
         before, self._part = self._part, part
         match part:
             case Part.USER:
-                kind = "begun"
                 if before is Part.AGENT:
-                    kind = CUT
+                    self._notes.cut(self._number)
                     self._dead_response, self._in_flight = self._response, IN_FLIGHT_FRAMES
-                interim = Transcript(f"{kind} {time.monotonic_ns()}", is_interim=True, provider=PROVIDER)
+                interim = Transcript(INTERIM, is_interim=True, provider=PROVIDER)
                 return [EmotionalState(SpeakingState.USER_SPEAKING), interim]
             case Part.AGENT:
                 self._response = self._new_id("response")
@@ -180,76 +149,12 @@ class PassThroughModel(RealtimeModel):
     name: ClassVar[str] = PROVIDER
     properties_class: ClassVar[type[RealtimeProperties]] = PassThroughProperties
 
-    def __init__(self, arrivals: Arrivals, lead_seconds: float, parts: Sequence[Part] = PARTS) -> None:
-        self._arrivals = arrivals
+    def __init__(self, notes: Notes, lead_seconds: float, parts: Sequence[Part] = PARTS) -> None:
+        self._notes = notes
         self._lead_seconds = lead_seconds
         self._parts = parts
 
     def process(
         self, context: Context, system_prompt: SystemPrompt, tool_box: ToolBox, can_delegate: bool = False
     ) -> PassThroughSession:
-        return PassThroughSession(context, self._arrivals, self._lead_seconds, self._parts)
-
-
-def session_id(number: int) -> str:
-    return f"bench-{number}"
-
-
-def session_number(id_: str) -> int:
-    return int(id_.rpartition("-")[2])
-
-
-# --- around it -------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class BenchAgent:
-    """The one agent there is."""
-
-    ref: str = AGENT
-    name: str = "Bench"
-    published: bool = True
-    realtime_configuration_id: str = CONFIGURATION
-    recording: bool = False
-    post_session_webhooks: tuple[Webhook, ...] = ()
-    show_steering: bool = True
-    max_session_minutes: float | None = None
-    user_idle_seconds: float | None = None
-
-
-class BenchCatalog:
-    def __init__(self) -> None:
-        self._agent = BenchAgent()
-        self._properties = PassThroughProperties()
-
-    async def published_agents(self) -> Sequence[Agent]:
-        await trio.lowlevel.checkpoint()
-        return [self._agent]
-
-    async def agent(self, ref: str) -> tuple[Agent, str] | None:
-        await trio.lowlevel.checkpoint()
-        return (self._agent, "bench") if ref == AGENT else None
-
-    async def realtime_configuration(self, configuration_id: str) -> tuple[RealtimeProperties, str] | None:
-        await trio.lowlevel.checkpoint()
-        return (self._properties, "bench") if configuration_id == CONFIGURATION else None
-
-    async def all_realtime_properties(self) -> Sequence[RealtimeProperties]:
-        await trio.lowlevel.checkpoint()
-        return ()
-
-    async def project(self, ref: str) -> ProjectAccess | None:
-        await trio.lowlevel.checkpoint()
-        return ProjectAccess(ref, is_public=True)
-
-    async def user(self, name: str) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-class BenchManager(TurnInteractionManager):
-    """Extracts and plans nothing; the engine's work around that is done all the same."""
-
-    setups: ClassVar[frozenset[str]] = frozenset({"agent"})
-
-    async def get_system_prompt(self, context: Context, model: RealtimeModel) -> SystemPrompt:
-        return SystemPrompt("You take reservations.")
+        return PassThroughSession(context, self._notes, self._lead_seconds, self._parts)

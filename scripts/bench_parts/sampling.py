@@ -16,6 +16,10 @@ from bench_parts.worker import Report
 SAMPLE_SECONDS = 0.001
 """Of processor time. The kernel rounds it up to its own tick, 4 ms on most machines."""
 ROOT = Path(__file__).resolve().parents[2]
+RESAMPLER = "resampler"
+_GENERATED = "<attrs generated methods "
+_RESAMPLING = frozenset({"resample", "lowpass", "lowpass_taps"})
+"""The engine's modules that are the resampler."""
 SCHEDULER = "(trio's scheduler, epoll)"
 
 
@@ -45,9 +49,9 @@ class Sampler:
             "samples": sum(self._functions.values()),
             "rooms": rooms.most_common(),
             "tasks": self._tasks.most_common(),
-            "functions": [[room_of(code), code.co_qualname, n] for code, n in self._functions.most_common()],
+            "functions": [[room_of(code), name_of(code), n] for code, n in self._functions.most_common()],
             "owners": [
-                [room_of(code), code.co_qualname, n] if code else ["", SCHEDULER, n]
+                [room_of(code), name_of(code), n] if code else ["", SCHEDULER, n]
                 for code, n in self._owners.most_common()
             ],
         }
@@ -70,7 +74,9 @@ class Sampler:
     def _is_ours(self, code: CodeType) -> bool:
         ours = self._ours.get(code)
         if ours is None:
-            ours = self._ours[code] = room_of(code).startswith(("engine", "bench/"))
+            ours = self._ours[code] = room_of(code).startswith(
+                ("engine", "providers", RESAMPLER, "bench_parts/model", "bench_parts/relay")
+            )
         return ours
 
 
@@ -79,12 +85,21 @@ def short(task: str) -> str:
     return task.rpartition(".")[2] if "." in task else task.split(" ")[-1] if task.startswith("t-") else task
 
 
+def name_of(code: CodeType) -> str:
+    """A function's name; that of what attrs has generated is only in the name of its file."""
+    if code.co_filename.startswith(_GENERATED):
+        return f"{code.co_filename.removeprefix(_GENERATED).strip(' >')}.{code.co_name}"
+    return code.co_qualname
+
+
 def room_of(code: CodeType) -> str:
     """The part of the program a function belongs to: a room of the engine, a package, or the standard library."""
     path = Path(code.co_filename)
     if path.is_relative_to(ROOT) and "site-packages" not in path.parts:
         parts = path.relative_to(ROOT).parts
+        if path.stem in _RESAMPLING:
+            return RESAMPLER
         return "/".join(parts[-2:] if parts[0] == "scripts" else parts[:2]).removesuffix(".py")
     if "site-packages" in path.parts:
         return path.parts[path.parts.index("site-packages") + 1].removesuffix(".py")
-    return "attrs (generated)" if code.co_filename.startswith("<attrs") else "Python"
+    return "attrs (generated)" if code.co_filename.startswith(_GENERATED) else "Python"

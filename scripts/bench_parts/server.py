@@ -1,134 +1,148 @@
-"""The process that is measured: the real application on a real socket, with a model that answers by itself."""
+"""The process that is measured: the real application on a real socket, with the model that was asked for.
 
-import gc
+It is put together as `souffleur serve` does it, metrics and the watch of the loop included, less the project's files.
+"""
+
 import logging
 import os
-import resource
 import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
 
-from bench_parts.conversation import FRAMES_PER_SECOND
-from bench_parts.model import PROVIDER, Arrivals, BenchCatalog, BenchManager, PassThroughModel
+from bench_parts.conversation import session_id
+from bench_parts.meter import Meter
+from bench_parts.model import PassThroughModel, PassThroughProperties
+from bench_parts.notes import Notes
 from bench_parts.sampling import Sampler
-from bench_parts.worker import Options, Report, answer, commands, watch_lateness
+from bench_parts.setting import BenchCatalog, BenchManager
+from bench_parts.worker import Options
+from engine.boundary import PASSES, Boundary, Keep
+from engine.capsule.keeper import Capsules
 from engine.composition import real_environment
-from engine.config import Settings
-from engine.observe.steps import StepInstrument
+from engine.config import RealtimeProperties, Settings
+from engine.interfaces import RealtimeModel
+from engine.observe.lateness import LatenessMeter, watch_lateness
+from engine.observe.metrics import make_metrics
+from engine.observe.steps import StepSearch
+from engine.observe.store_meter import measured_store
 from engine.session.services import Services
 from engine.store.locate import open_store
+from engine.testing.schedule import passes_counted
 from engine.transport.app import create_app
 from engine.transport.server import run_server
 
 HOST = "127.0.0.1"
-TICK_SECONDS = 0.053
-"""Between two looks at the loop's lateness: no multiple of a frame, so that they do not all fall on one session's frames. A
-look costs about 20 µs, so all of them about 0.4 ms of a second, whatever the number of sessions."""
 GRACE_SECONDS = 2.0
+KEY_NAME = "SOUFFLEUR_BENCH_KEY"
+"""The environment variable that holds the key for the simulators, who take any."""
 
 
-class StepCounter(logging.Handler):
-    """Counts what the engine's own instrument has to say of steps that hold the loop for longer than a frame lasts."""
+def openai_properties(simulators: list[str], number: int) -> RealtimeProperties:
+    """The settings of a session that goes to its simulator; it says by the model's name which one it is."""
+    from providers.openai.properties import (
+        OpenAIProperties,
+    )  # the scripted model is measured without the provider's imports
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
+    url = simulators[number % len(simulators)]
+    return OpenAIProperties(base_url=f"{url}/v1/realtime", api_key=f"env:{KEY_NAME}", model=session_id(number))
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1
+
+def openai_model() -> RealtimeModel:
+    from providers.openai.model import OpenAIRealtimeModel
+
+    return OpenAIRealtimeModel()
 
 
 @attrs.define(eq=False)
-class Meter:
-    """What the process has used between `begin` and `end`."""
+class Keeping:
+    """Keeps the sessions that come, as `souffleur serve --record` does, passes of the loop counted, or keeps none."""
 
-    arrivals: Arrivals
-    sampler: Sampler | None
-    steps: StepCounter
-    late: list[float] = attrs.field(factory=list[float], init=False)
-    _baseline: int = attrs.field(default=0, init=False)
-    _usage: resource.struct_rusage = attrs.field(init=False)
+    keep: Keep
+    _counting: ExitStack | None = attrs.field(default=None, init=False)
 
-    def baseline(self) -> Report:
-        """Before the sessions come."""
-        gc.collect()
-        self._baseline = resident_bytes()
-        return {}
+    def begin(self) -> None:
+        if self._counting is None:
+            self._counting = ExitStack()
+            self._counting.enter_context(passes_counted(0))
 
-    def begin(self) -> Report:
-        gc.collect()
-        self.late.clear()
-        self.steps.count = 0
-        if self.sampler is not None:
-            self.sampler.start()
-        self._usage = resource.getrusage(resource.RUSAGE_SELF)
-        return {}
+    def stop(self) -> None:
+        if self._counting is not None:
+            self._counting.close()
+            self._counting = None
 
-    def end(self) -> Report:
-        after, before = resource.getrusage(resource.RUSAGE_SELF), self._usage
-        profile = self.sampler.stop() if self.sampler is not None else None
-        late, long_steps = list(self.late), self.steps.count
-        gc.collect()
-        return {
-            "user_seconds": after.ru_utime - before.ru_utime,
-            "system_seconds": after.ru_stime - before.ru_stime,
-            "resident_bytes": resident_bytes() - self._baseline,
-            "late": late,
-            "long_steps": long_steps,
-            "arrivals": self.arrivals.rows(),
-            "profile": profile,
-        }
-
-
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    @asynccontextmanager
+    async def open(self, about: Mapping[str, Any]) -> AsyncGenerator[Boundary]:
+        if self._counting is None:
+            yield PASSES
+            return
+        async with self.keep(about) as boundary:
+            yield boundary
 
 
 async def run(options: Options) -> None:
-    """Serve until told to stop. Options: `sessions`, `lead_seconds`, `total_seconds` (an upper bound), `profile`."""
+    """Serve until told to stop.
+
+    Options: `sessions`, `lead_seconds`, `total_seconds` (an upper bound), `profile`, `simulators` (the URLs of those of the
+    provider; the scripted model when there are none), `record` (a directory for the capsules of sessions that come
+    while it is told to keep them, or None).
+    """
+    simulators: list[str] = options["simulators"]
+    model: RealtimeModel
+    if simulators:
+        os.environ[KEY_NAME] = "any"
+        notes, model = None, openai_model()
+        catalog = BenchCatalog(partial(openai_properties, simulators))
+    else:
+        notes = Notes.for_run(options)
+        model, catalog = (
+            PassThroughModel(notes, options["lead_seconds"]),
+            BenchCatalog(lambda _: PassThroughProperties()),
+        )
     settings = Settings(max_sessions=options["sessions"] + 1)
-    arrivals = Arrivals((options["sessions"] + 1) * FRAMES_PER_SECOND * options["total_seconds"])
-    meter = Meter(arrivals, Sampler() if options["profile"] else None, StepCounter())
-    log = logging.getLogger("engine.observe.steps")
-    log.addHandler(meter.steps)
-    log.propagate = False
+    meter = Meter(notes, Sampler() if options["profile"] else None)
+    metrics = make_metrics()
+    logging.getLogger("engine.observe.steps").disabled = True  # they are counted, and on a busy machine there are many
+
+    def tell_step(seconds: float) -> None:
+        metrics.step_was_long(seconds)
+        meter.long_steps += 1
+
+    search = StepSearch(tell_step)
+
+    def tell_lateness(seconds: float) -> None:
+        metrics.loop_was_late(seconds)
+        search.loop_was_late(seconds)
+
+    keeping = None if options["record"] is None else Keeping(Capsules(Path(options["record"])).keep)
     with tempfile.TemporaryDirectory(prefix="souffleur-bench-") as directory:
         async with open_store(f"sqlite:{directory}/bench.db") as store:
             services = Services(
                 settings=settings,
-                catalog=BenchCatalog(),
-                store=store,
+                catalog=catalog,
+                store=measured_store(store, metrics),
                 environment=real_environment(),
-                models={PROVIDER: PassThroughModel(arrivals, options["lead_seconds"])},
+                models={model.name: model},
                 managers=[BenchManager()],
+                observer=metrics,
+                keep=keeping and keeping.open,
             )
             async with trio.open_nursery() as nursery:
                 serve = partial(
-                    run_server, create_app(services), HOST, 0, settings=settings, graceful_seconds=GRACE_SECONDS
+                    run_server,
+                    create_app(services, metrics=metrics),
+                    HOST,
+                    0,
+                    settings=settings,
+                    graceful_seconds=GRACE_SECONDS,
                 )
                 address = await nursery.start(serve, name="server")
-                gc.collect()  # as `souffleur serve` does
-                gc.freeze()
-                trio.lowlevel.add_instrument(StepInstrument())
-                nursery.start_soon(watch_lateness, TICK_SECONDS, trio.current_time, meter.late, name="lateness")
-                answer({"port": address.port})
-                await _obey(meter)
+                nursery.start_soon(watch_lateness, LatenessMeter(), tell_lateness, name="watch: process")
+                words = None if keeping is None else {b"keep": keeping.begin, b"pass": keeping.stop}
+                await meter.serve({"port": address.port}, words)
                 nursery.cancel_scope.cancel(reason="all is measured")
-
-
-async def _obey(meter: Meter) -> None:
-    lines = commands()
-    while line := await lines.next():
-        match line.strip():
-            case b"baseline":
-                answer(meter.baseline())
-            case b"begin":
-                answer(meter.begin())
-            case b"end":
-                answer(meter.end())
-            case _:
-                return
