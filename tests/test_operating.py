@@ -157,7 +157,7 @@ def test_a_password(place: Place) -> None:
 
 
 def test_every_variable_is_one() -> None:
-    options = {"STORE", "ADMIN_KEY_FILE", "WORKERS", "LOG_FORMAT"}
+    options = {"STORE", "ADMIN_KEY_FILE", "WORKERS", "LOG_FORMAT", "RECORD"}
     for name in re.findall(r"SOUFFLEUR_(\w+)", PAGE):
         assert name.lower() in Settings.model_fields or name in options, name
 

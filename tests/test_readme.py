@@ -77,14 +77,24 @@ def run(command: str, directory: Path, stdin: str = "") -> str:
     return done.stdout
 
 
+def test_the_agent_with_a_planner_is_right(tmp_path: Path) -> None:
+    (tmp_path / "host.yaml").write_text(blocks("yaml")[1])
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "house.md").write_text("# The house\n\nWe have twelve tables.")
+    assert run("souffleur check host.yaml", tmp_path) == "", "it has nothing to say against it"
+
+
 def test_every_command_is_known_to_these_tests() -> None:
     assert commands() == [
         "./scripts/run",
         "./scripts/test",
+        "souffleur simulate agent:barista --tester agent:caller --show",
         "souffleur talk agent:barista --text",
         "souffleur talk agent:barista --wav question.wav --out answer.wav",
         "souffleur serve --port 8080 --project cafe.yaml --store sqlite:cafe.db",
         "souffleur check cafe.yaml",
+        "souffleur serve --record capsules",
+        "souffleur replay capsules/NAME.capsule --diff",
     ]
 
 
@@ -108,6 +118,33 @@ def test_talk_in_text(tmp_path: Path) -> None:
     assert "(the session has ended: the client ended the session)" in said
 
 
+@pytest.mark.sockets
+def test_talk_to_one_who_stops_reading(tmp_path: Path) -> None:
+    command = "printf 'Hello.\\nWhen are you open?\\n' | souffleur talk agent:barista --text | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    assert done.stdout == "you:   Hello.\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_the_first_minute(tmp_path: Path) -> None:
+    """What is said there is what the simulated guest hears, but for what depends on the day."""
+    said = run("souffleur simulate agent:barista --tester agent:caller --show", tmp_path)
+    shown = [line for line in blocks("text")[0].splitlines() if line.startswith(("agent: ", "tester: "))]
+    assert len(shown) == 10
+    for line in shown:
+        words, *_ = line.split("  (")
+        assert any(all(part.strip() in heard for part in words.split("…")) for heard in said.splitlines()), line
+    assert "1 of 1 runs passed" in said
+
+
 @pytest.mark.voice
 @pytest.mark.sockets
 def test_talk_with_a_file(cafe: Path) -> None:
@@ -126,6 +163,18 @@ def test_serve_a_project_of_ones_own(cafe: Path) -> None:
             assert b'"waiter"' in answer.read()
     with sqlite3.connect(cafe / "cafe.db") as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.sockets
+def test_a_call_is_kept_and_run_again(tmp_path: Path) -> None:
+    command = ["souffleur", "serve", "--record", "capsules", "--port", "0", "--store", "memory:"]
+    with served(command, tmp_path) as address:
+        words = "A table for two, please.\nTomorrow at seven.\nIn the name of Anna.\nIs there gluten in the soup?\n"
+        said = run(f"souffleur talk agent:barista --text --url {address}", tmp_path, words)
+    assert "you:   Is there gluten in the soup?" in said
+    (capsule,) = (tmp_path / "capsules").iterdir()
+    told = run(f"souffleur replay capsules/{capsule.name} --diff", tmp_path)
+    assert told.startswith("equal: the client was told the same ")
 
 
 def test_check_a_project(cafe: Path) -> None:

@@ -9,6 +9,7 @@ import attrs
 import trio
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection, wrap_client_stream
 
+from engine.testing.wire import WireJudge
 from tests.endurance.server import KEY
 
 ANSWER_SECONDS = 30.0
@@ -47,6 +48,7 @@ class Visitor:
     _socket: WebSocketConnection
     errors: list[str] = attrs.field(factory=list[str], init=False)
     """Codes of the errors it was told."""
+    _judge: WireJudge = attrs.field(factory=WireJudge, init=False)
 
     async def say(self, text: str) -> Answer:
         """Type something, and wait until that turn is acknowledged.
@@ -75,6 +77,7 @@ class Visitor:
                 raise _lost(closed) from None
         if waiting.cancelled_caught:
             raise AnswerError(f"nothing was said in session {self.session_id} for {ANSWER_SECONDS:g} s")
+        self._judge.heard(message, trio.current_time())
         heard: dict[str, Any] = json.loads(message)
         if heard["type"] == "error":
             self.errors.append(heard["code"])

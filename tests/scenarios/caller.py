@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from engine.boundary import Keep
 from engine.composition import open_services
 from engine.config import PipelineConfiguration
 from engine.elements import (
@@ -94,6 +95,14 @@ class Caller:
                     return time
             await self._changed.wait()
 
+    async def wait_for_tool(self, name: str) -> None:
+        """Until that tool has done what it does."""
+        while not any(
+            isinstance(e, OutCommand) and e.name == "tool-success" and e.parameters["name"] == name
+            for _, e in self.heard
+        ):
+            await self._changed.wait()
+
     async def wait_until_played(self) -> None:
         await trio.sleep_until(self.began + self.player.ends_at)
 
@@ -107,10 +116,10 @@ class Caller:
 
 
 @asynccontextmanager
-async def open_call(store: str) -> AsyncGenerator[Caller]:
+async def open_call(store: str, keep: Keep | None = None) -> AsyncGenerator[Caller]:
     """A call to the demo café over the engine with its real voice."""
     configuration = PipelineConfiguration(key="agent:barista", session_id="call", input_sample_rate=MICROPHONE_RATE)
-    async with open_services(store=store) as services:
+    async with open_services(store=store, keep=keep) as services:
         line = open_line(configuration, services.settings)
         caller = Caller(line)
         async with trio.open_nursery() as nursery:

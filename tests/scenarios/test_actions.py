@@ -36,10 +36,11 @@ async def stuck(action: Action, context: Context) -> None:
 
 
 MAPPERS = {"order": order, "seen": seen, "noted": noted, "broken": broken, "stuck": stuck}
+SPOKEN_FOR = {"text": "an action says for the user what nobody has typed"}
 
 
 async def test_what_actions_mean(autojump_clock: MockClock) -> None:
-    async with open_scene(model=ScriptedModel(echo), action_mappers=MAPPERS) as stage:
+    async with open_scene(model=ScriptedModel(echo), action_mappers=MAPPERS, breaks=SPOKEN_FOR) as stage:
         await stage.client.send(Action("order", {"what": "tea"}), Action("seen"), Action("noted"))
         await trio.sleep(2)
         assert stage.client.sentences == ["You said I would like tea.."]

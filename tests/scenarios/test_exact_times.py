@@ -347,6 +347,7 @@ class HangingManager(ScriptedManager):
         await super().turn_end(context, steer)
 
     async def on_session_disconnect(self, context: Context) -> None:
+        self.disconnects += 1
         await self._hang("on_session_disconnect")
 
     async def _hang(self, hook: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from engine.capsule.keeper import Capsules
 from engine.elements import OutCommand
 from engine.interfaces import Recognizer, Synthesizer
 from engine.registry import load
@@ -32,7 +33,7 @@ async def test_a_call_to_the_cafe(tmp_path: Path, capsys: pytest.CaptureFixture[
     delays: list[float] = []
     store = f"sqlite:{tmp_path}/call.db"
     with trio.fail_after(LONGEST):
-        async with open_call(store) as caller:
+        async with open_call(store, Capsules(tmp_path / "capsules").keep) as caller:
             spoken = [await make_speech(voice, text) for text in (*UTTERANCES, INTERRUPTION)]
             await caller.wait_for_exits(1)
             await caller.wait_until_played()
@@ -42,7 +43,8 @@ async def test_a_call_to_the_cafe(tmp_path: Path, capsys: pytest.CaptureFixture[
                 if exits <= len(UTTERANCES):
                     await caller.wait_for_exits(exits)
                     await caller.wait_until_played()
-            await trio.sleep(1.0)  # into the last answer
+            await caller.wait_for_tool("book_table")  # while the first answer is said: "One moment, please."
+            await trio.sleep(1.0)
             await caller.say(spoken[-1])
             assert caller.player.ends_at < caller.now + 0.1, "the agent went on speaking over the caller"
             await caller.wait_for_exits(len(UTTERANCES) + 2)
@@ -54,6 +56,15 @@ async def test_a_call_to_the_cafe(tmp_path: Path, capsys: pytest.CaptureFixture[
         await check_words(caller, recognizer)
         await check_turns(store)
     require(check_stream(caller.heard))
+    await check_replay(tmp_path / "capsules")
+
+
+async def check_replay(capsules: Path) -> None:
+    """What was heard, thought and said in threads is kept: the engine does the same on it, to the sample."""
+    (capsule,) = await trio.to_thread.run_sync(lambda: list(capsules.iterdir()))
+    command = [sys.executable, "-m", "engine.cli", "replay", str(capsule), "--diff"]
+    done = await trio.run_process(command, capture_stdout=True, check=False)
+    assert done.stdout.decode().startswith("equal: the client was told the same ")
 
 
 async def check_words(caller: Caller, recognizer: Recognizer) -> None:
@@ -81,7 +92,13 @@ async def check_turns(store: str) -> None:
     assert [turn.input.kind for turn in turns] == ["action"] + ["speech"] * (len(UTTERANCES) + 1)
     interrupted = [turn for turn in turns if turn.interrupted]
     assert [turn.index for turn in interrupted] == [len(UTTERANCES)]
-    output = interrupted[0].output[0]
-    assert output.heard
-    assert len(output.heard) < len(output.text)
-    assert [tool.name for turn in turns for tool in turn.tools] == ["book_table"]
+    output = interrupted[0].output
+    assert output[0].heard
+    assert any(len(each.heard) < len(each.text) for each in output)
+    assert not any("confirmation number" in each.heard for each in output)
+    called = [(tool.name, tool.owner) for tool in interrupted[0].tools]
+    assert called[:2] == [("request_help", "model"), ("book_table", "planner")]
+    assert not any(turn.tools for turn in turns if turn is not interrupted[0])
+    # The caller spoke before hearing that the table is booked; the planner has that told in the next answer.
+    whispered = [instruction.text for instruction in turns[-1].instructions]
+    assert any("They have not heard it yet, so tell them:" in text for text in whispered), whispered

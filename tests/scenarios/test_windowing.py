@@ -23,10 +23,11 @@ from engine.interfaces import Role
 from engine.principal import Principal
 from engine.session.windowing import NORMAL, OUR_FAULT, POLICY
 from engine.store.documents import SessionState
+from engine.testing.contract import sessions_of
 from engine.testing.faults import FaultyStore
 from engine.testing.scripted import ScriptedModel, answer, echo, final, interim
 from engine.testing.stage import ScriptedAgent, Stage, scripted_environment
-from tests.scenarios.support import open_scene, sessions_of
+from tests.scenarios.support import open_scene
 
 
 def ready(key: str = "agent:tester", session_id: str = "") -> ControlToken:
