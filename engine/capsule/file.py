@@ -1,14 +1,14 @@
 """The file of a capsule: a line that says what it is, then chunks, each of them whole or not there.
 
-    souffleur capsule 2\\n
+    souffleur capsule 1\\n
     chunk: length of the records, of the bulk (uint32, little endian), CRC-32 of both
            the records: MessagePack, compressed with zlib
            the bulk: what does not get shorter by it, such as sound, as it is
 
-A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that
-kind. The first one is the head. Long bytes and texts
-stand in the bulk of the same chunk, and their place and length in the record. A file that ends in the middle of a chunk, as after a
-crash or a cut, is read up to there.
+A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that kind. The first
+one is the head. Long bytes and texts stand in the bulk of the same chunk, and their place and length in the record. Most of what
+passes is of four kinds, whose records stand one behind the other in a list that begins with null; their bulk is two numbers there. A
+file that ends in the middle of a chunk, as after a crash or a cut, is read up to there.
 """
 
 import struct
@@ -23,7 +23,7 @@ import msgpack
 
 from engine.capsule.codec import CapsuleError
 
-VERSION = 2
+VERSION = 1
 MAGIC = f"souffleur capsule {VERSION}\n".encode()
 SUFFIX = ".capsule"
 _ANY_MAGIC = b"souffleur capsule "
@@ -33,6 +33,13 @@ BULK_BYTES = 192
 BULK_TEXT = 1024
 """Texts are worth compressing; those of this length are sound in disguise, in the frames of some providers: 20 ms are 1300 characters
 of base64, which take 30 µs to compress, and get shorter by a quarter."""
+MANY = 300
+"""Numbers and texts in one list of records: some 64 of them, half a second of a conversation. Packed one by one they would each find the
+processor's caches cold, and make them so for the conversation."""
+MANY_BYTES = 248 << 10
+"""Of bulk, by when whoever makes a chunk has to look how much is waiting."""
+MAX_QUICK = 1 << 20
+"""Bytes of sound or characters of a frame that may be taken without a look at their length."""
 MAX_CHUNK = 64 << 20
 """More than a chunk ever is: a reader need not believe more."""
 MAX_RECORDS = 16 << 20
@@ -102,6 +109,8 @@ _SHAPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FULL: (str,),
 }  # fmt: skip
 """The fields of each, as whoever reads them takes for granted."""
+_WIDTHS: Mapping[Kind, int] = {Kind.IN: 2, Kind.ITEM: 3, Kind.OUT: 1, Kind.TOOK: 0}
+"""Those of which many may stand in one list, and how many fields each has there. Sound and frames are places in the bulk."""
 
 
 @attrs.frozen
@@ -123,33 +132,69 @@ class Packer:
         self._packer = msgpack.Packer(
             strict_types=True, autoreset=True, use_bin_type=True, unicode_errors="surrogatepass"
         )
+        self._many: list[Any] = [None]
+        """Records that are packed together, as they will stand in one list."""
         self._records = bytearray()
         self._bulk = bytearray()
 
     @property
     def waiting(self) -> int:
         """Bytes that no chunk has taken yet."""
+        self._pack_many()
         return len(self._records) + len(self._bulk)
 
-    def add(self, at: float, kind: Kind, *fields: Any, step: int = 0) -> int:
-        """Take one record. `fields` are plain data. Returns what is `waiting` by now.
+    def add(self, at: float, kind: Kind, *fields: Any, step: int = 0) -> None:
+        """Take one record. `fields` are plain data.
 
         Raises:
             TypeError: a field is not.
             ValueError: there is too much of it, or it is nested too deeply.
         """
+        self._pack_many()
         before = len(self._bulk)
         try:
             short = [self._short(field) if type(field) in _MAY_BE_LONG else field for field in fields]
-            # An enum's members pass for texts, but are no plain ones.
-            packed = self._packer.pack([at, step, kind._value_, *short])
+            packed = self._packer.pack([at, step, kind.value, *short])  # an enum's members are no plain texts
             if len(self._records) + len(packed) > MAX_RECORDS or len(self._bulk) > MAX_CHUNK - MAX_RECORDS:
                 raise ValueError("a record is larger than a chunk may be")
         except Exception:
             del self._bulk[before:]
             raise
         self._records += packed
-        return len(self._records) + len(self._bulk)
+
+    # What passes hundreds of times in a second. Each of these says whether it is time to look at what is waiting.
+
+    def sound(self, at: float, step: int, data: bytes) -> bool:
+        """Take an `IN` of sound."""
+        bulk, many = self._bulk, self._many
+        many += (at, step, "in", len(bulk), len(data))
+        bulk += data
+        return len(many) > MANY or len(bulk) > MANY_BYTES
+
+    def frame(self, at: float, step: int, number: int, frame: str) -> bool:
+        """Take an `ITEM` of a connection: a frame that is long."""
+        bulk, many = self._bulk, self._many
+        data = frame.encode("utf-8", "surrogatepass")
+        many += (at, step, "item", number, len(bulk), len(data))
+        bulk += data
+        return len(many) > MANY or len(bulk) > MANY_BYTES
+
+    def told(self, at: float, step: int, shown: list[Any]) -> bool:
+        """Take an `OUT`: a list of numbers and short texts."""
+        many = self._many
+        many += (at, step, "out", shown)
+        return len(many) > MANY
+
+    def took(self, at: float, step: int) -> bool:
+        """Take a `TOOK`."""
+        many = self._many
+        many += (at, step, "took")
+        return len(many) > MANY
+
+    def _pack_many(self) -> None:
+        if len(self._many) > 1:
+            self._records += self._packer.pack(self._many)
+            self._many = [None]
 
     def _short(self, field: Any) -> Any:
         """With what is long in the bulk; deeper than a map's values nothing is that long."""
@@ -167,6 +212,7 @@ class Packer:
 
     def take(self) -> tuple[bytes, bytes]:
         """The records and the bulk since the last time, for `chunk`."""
+        self._pack_many()
         taken = bytes(self._records), bytes(self._bulk)
         self._records.clear()
         self._bulk.clear()
@@ -218,7 +264,7 @@ def read_capsule(path: Path) -> Capsule:
                     raise CapsuleError(f"{path.name} holds more than any capsule does.")
                 records += records_of(*body)
                 number += 1
-        except (ValueError, TypeError, msgpack.UnpackException, zlib.error, struct.error) as exc:
+        except (ValueError, TypeError, LookupError, msgpack.UnpackException, zlib.error, struct.error) as exc:
             raise CapsuleError(f"{path.name} is damaged in its chunk {number}.") from exc
     return capsule_of(records, path.name, is_whole=is_whole)
 
@@ -255,21 +301,38 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes] | None]:
 def records_of(data: bytes, bulk: bytes) -> list[Record]:
     """What stands in a chunk.
 
-    Raises ValueError, TypeError, `struct.error` or `msgpack.UnpackException`: it was not made by `Packer`.
+    Raises ValueError, TypeError, LookupError, `struct.error` or `msgpack.UnpackException`: it was not made by `Packer`.
     """
 
-    def place(code: int, where: bytes) -> Any:
-        start, length = _PLACE.unpack(where)
-        found = bulk[start : start + length]
-        if len(found) < length or code not in (_BYTES, _TEXT):
+    def found(code: int, start: int, length: int) -> bytes | str:
+        data = bulk[start : start + length]
+        if len(data) < length or min(start, length) < 0 or code not in (_BYTES, _TEXT):
             raise ValueError("it stands nowhere")
-        return found if code == _BYTES else found.decode("utf-8", "surrogatepass")
+        return data if code == _BYTES else data.decode("utf-8", "surrogatepass")
+
+    def many(values: Sequence[Any]) -> Iterator[Record]:
+        end = 1
+        while end < len(values):
+            at, step, kind = values[end : end + 3]
+            start, end = end + 3, end + 3 + _WIDTHS[Kind(kind)]
+            fields = values[start:end]
+            match kind:
+                case Kind.IN:
+                    fields = [found(_BYTES, *fields)]
+                case Kind.ITEM:
+                    fields = [fields[0], found(_TEXT, *fields[1:])]
+                case _:
+                    pass
+            yield _record(at, step, kind, *fields)
 
     unpacker = msgpack.Unpacker(
-        ext_hook=place, raw=False, strict_map_key=True, max_buffer_size=MAX_CHUNK, unicode_errors="surrogatepass"
-    )
+        ext_hook=lambda code, place: found(code, *_PLACE.unpack(place)),
+        raw=False, strict_map_key=True, max_buffer_size=MAX_CHUNK, unicode_errors="surrogatepass",
+    )  # fmt: skip
     unpacker.feed(data)
-    records = [_record(*each) for each in unpacker]
+    records: list[Record] = []
+    for values in unpacker:
+        records += many(values) if values[0] is None else (_record(*values),)
     if unpacker.tell() != len(data):
         raise ValueError("it ends in the middle of a record")
     return records

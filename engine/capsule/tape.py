@@ -10,7 +10,7 @@ import logging
 import platform
 import zlib
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -24,7 +24,7 @@ import trio
 
 from engine.boundary import Boundary, D, Duplex, E, Outlet, Outside
 from engine.capsule.codec import plain
-from engine.capsule.file import Kind, Packer
+from engine.capsule.file import BULK_TEXT, MAX_QUICK, Kind, Packer
 from engine.capsule.outgoing import Outgoing
 from engine.capsule.redaction import Redaction
 from engine.elements import ControlToken, InputAudio, OutCommand, OutSpeech, SpeechItem
@@ -34,17 +34,11 @@ from engine.testing.schedule import Schedule, current_schedule, schedule_facts
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_Fresh = tuple[float, int, Kind, tuple[Any, ...]]
 
 CHUNK_BYTES = 256 << 10
 """What is packed before it is handed to whoever writes: seconds of a conversation."""
-BATCH = 64
-"""Records that are packed together, half a second of a conversation. One by one they would each find the processor's caches cold, and
-make them so for the conversation: whatever can wait is done here, and what is put is no more than put aside."""
 MOST_WAITING = 64
 """Chunks that wait to be written; a disk that far behind ends the tape."""
-_NONE = plain(())
-_ITEM, _OUT, _SENT = Kind.ITEM, Kind.OUT, Kind.SENT  # an enum looks its members up
 SECRET = "…"
 """Stands for what may be in no file."""
 _SECRET_PARAMETER = "deviceRef"
@@ -86,8 +80,6 @@ class Tape:
     _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
     """As `trio.current_time`, without what that looks up first: it is asked for each record."""
     _schedule: "Schedule | _Uncounted" = attrs.field(factory=lambda: current_schedule() or _Uncounted(), init=False)
-    _fresh: list[_Fresh] = attrs.field(factory=list[_Fresh], init=False)
-    """What was put and is not packed."""
     _packer: Packer = attrs.field(factory=Packer, init=False)
     _outgoing: dict[int, Outgoing] = attrs.field(factory=dict[int, Outgoing], init=False)
     """What the connections that are open were sent."""
@@ -97,14 +89,16 @@ class Tape:
     _count: int = attrs.field(default=0, init=False)
 
     def put(self, kind: Kind, *fields: Any) -> None:
-        """Keep one record; its fields are plain data, or the last one is speech, which nobody changes. Of what is `SENT` see
-        `_sent`."""
+        """Keep one record; its fields are plain data."""
         if self._is_over:
             return
-        fresh = self._fresh
-        fresh.append((self._now(), self._schedule.passes, kind, fields))
-        if len(fresh) >= BATCH:
-            self._pack()
+        try:
+            kept = fields if self.redaction is None else self.redaction.fields(kind, fields)
+            self._packer.add(self._now() - self.began, kind, *kept, step=self._schedule.passes)
+        except Exception as exc:  # the fence: whatever is wrong with a value, the conversation goes on
+            self._fail(kind, exc)
+        else:
+            self._look()
 
     def put_value(self, kind: Kind, *fields: Any, keep: Callable[[Any], Any] = plain, at: int = -1) -> None:
         """Keep one record; its last field, or the one `at` that place, is any value, of which `keep` makes plain data."""
@@ -113,42 +107,64 @@ class Tape:
         kept = list(fields)
         try:
             kept[at] = keep(kept[at])
-        except Exception as exc:  # the fence: whatever is wrong with a value, the conversation goes on
-            self._pack()
+        except Exception as exc:  # the fence, as above
             self._fail(kind, exc)
+        else:
+            self.put(kind, *kept)
+
+    # What passes hundreds of times in a second. It is taken out of its objects at once: those that were kept would have every other
+    # one made in memory that nobody used before.
+
+    def sound(self, data: bytes) -> None:
+        """Keep what the client's microphone gave."""
+        if self.redaction is not None or len(data) > MAX_QUICK:
+            self.put(Kind.IN, data)
+        elif not self._is_over and self._packer.sound(self._now() - self.began, self._schedule.passes, data):
+            self._look()
+
+    def frame(self, number: int, frame: str) -> None:
+        """Keep what a connection gave."""
+        if self.redaction is not None or not BULK_TEXT <= len(frame) <= MAX_QUICK:
+            self.put(Kind.ITEM, number, frame)
+        elif not self._is_over and self._packer.frame(self._now() - self.began, self._schedule.passes, number, frame):
+            self._look()
+
+    def speech(self, element: OutSpeech) -> None:
+        """Keep what the client was told to play."""
+        if self.redaction is not None or element.visemes or type(element.text) is not str:
+            self.put_value(Kind.OUT, element, keep=shown)
+        elif not self._is_over and self._packer.told(
+            self._now() - self.began, self._schedule.passes, shown_speech(element)
+        ):
+            self._look()
+
+    def took(self) -> None:
+        """The door took the oldest element to send it."""
+        if not self._is_over and self._packer.took(self._now() - self.began, self._schedule.passes):
+            self._look()
+
+    def sent(self, number: int, frame: str | None) -> None:
+        """Keep what a connection is sent; None: nothing more."""
+        if self._is_over:
             return
-        self.put(kind, *kept)
-
-    def _pack(self) -> None:
-        """Pack what was put. What is a chunk by now is handed over, and may be the last."""
-        fresh, self._fresh = self._fresh, []
-        began, add, redaction = self.began, self._packer.add, self.redaction
-        waiting = 0
-        for at, step, kind, fields in fresh:
-            try:
-                for record in self._sent(*fields) if kind is _SENT else (_plainly(kind, fields),):
-                    kept = record if redaction is None else redaction.fields(kind, record)
-                    waiting = add(at - began, kind, *kept, step=step)
-            except Exception as exc:  # the fence, as above
-                self._fail(kind, exc)
-                return
-            if waiting >= CHUNK_BYTES:
-                self._hand_over()
-                waiting = 0
-                if self._kept >= self.max_bytes:
-                    self._end("the capsule has reached its bound")
-                elif len(self.chunks) >= self.most_waiting:
-                    self._end("the disk is too slow")
-                if self._is_over:
-                    return
-
-    def _sent(self, number: int, frame: str | None) -> Iterable[tuple[int, Any]]:
-        """The fields of the records to be kept of what a connection was sent; None: it will be sent nothing any more."""
         outgoing = self._outgoing.setdefault(number, Outgoing())
         if frame is not None:
-            return [(number, each) for each in outgoing.add(frame)]
-        del self._outgoing[number]
-        return [(number, each) for each in outgoing.end()]
+            kept = outgoing.add(frame)
+        else:
+            del self._outgoing[number]
+            kept = outgoing.end()
+        for each in kept:
+            self.put(Kind.SENT, number, each)
+
+    def _look(self) -> None:
+        """What is a chunk by now is handed over, and may be the last."""
+        if self._packer.waiting < CHUNK_BYTES:
+            return
+        self._hand_over()
+        if self._kept >= self.max_bytes:
+            self._end("the capsule has reached its bound")
+        elif len(self.chunks) >= self.most_waiting:
+            self._end("the disk is too slow")
 
     def _fail(self, kind: Kind, error: Exception) -> None:
         if not self._is_over:
@@ -163,14 +179,10 @@ class Tape:
     def flush(self) -> None:
         """What was put so far is handed over."""
         if not self._is_over:
-            self._pack()
-        if not self._is_over:
             self._hand_over()
 
     def finish(self) -> None:
         """Nothing follows: what was put is handed over."""
-        if not self._is_over:
-            self._pack()
         if not self._is_over:
             self._is_over = True
             self._hand_over()
@@ -189,13 +201,6 @@ class Tape:
         self.wake.set()
 
 
-def _plainly(kind: Kind, fields: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The fields of a record, of which speech may be the last one, as plain data."""
-    if kind is _OUT and type(fields[0]) is OutSpeech:
-        return (shown(fields[0]),)
-    return (fields[0], speech(fields[1])) if kind is _ITEM and type(fields[1]) is SpeechItem else fields
-
-
 def speech(item: SpeechItem) -> Any:
     """What `plain` makes of it, in a fraction of the time."""
     fields = {
@@ -204,26 +209,31 @@ def speech(item: SpeechItem) -> Any:
         "response_id": item.response_id,
         "provider": item.provider,
         "is_last": item.is_last,
-        "visemes": plain(item.visemes) if item.visemes else _NONE,
-        "blend_shape_weights": plain(item.blend_shape_weights) if item.blend_shape_weights else _NONE,
+        "visemes": plain(item.visemes),
+        "blend_shape_weights": plain(item.blend_shape_weights),
         "text": item.text,
     }
     return {"$": "engine.elements:SpeechItem", "of": fields}
 
 
 def shown(element: object) -> Any:
-    """What the client was told, as plain data to compare: of sound its length and a checksum (Adler-32: others need tables, which drive
-    out of the processor's caches what the conversation needs)."""
+    """What the client was told, as plain data to compare."""
     if isinstance(element, OutSpeech):
-        data = element.data
-        more = plain((element.visemes, element.blend_shape_weights)) if element.visemes else None
-        return [
-            "speech", element.turn_id, element.response_id, element.sample_rate, len(data), zlib.adler32(data), element.is_last,
-            element.text, more,
-        ]  # fmt: skip
+        return shown_speech(element)
     if isinstance(element, OutCommand) and element.parameters.get(_SECRET_PARAMETER):
         element = attrs.evolve(element, parameters={**element.parameters, _SECRET_PARAMETER: SECRET})
     return plain(element)
+
+
+def shown_speech(element: OutSpeech) -> list[Any]:
+    """Of sound its length and a checksum (Adler-32: others need tables, which drive out of the processor's caches what the conversation
+    needs)."""
+    data = element.data
+    more = plain((element.visemes, element.blend_shape_weights)) if element.visemes else None
+    return [
+        "speech", element.turn_id, element.response_id, element.sample_rate, len(data), zlib.adler32(data), element.is_last,
+        element.text, more,
+    ]  # fmt: skip
 
 
 # --- the head ---------------------------------------------------------------------------------------------------------
@@ -353,10 +363,7 @@ class TapedBoundary(Boundary):
                 to.hand(value)
 
         def keep(item: object) -> None:
-            if type(item) is SpeechItem:
-                tape.put(Kind.ITEM, number, item)
-            else:
-                tape.put_value(Kind.ITEM, number, item)
+            tape.put_value(Kind.ITEM, number, item, keep=speech if type(item) is SpeechItem else plain)
 
         watched = _WatchedSending(to.items, keep)
         try:
@@ -378,7 +385,7 @@ class TapedBoundary(Boundary):
                 try:
                     yield cast("D", _WatchedDuplex(duplex, call))
                 finally:
-                    self.tape.put(Kind.SENT, call.number, None)
+                    self.tape.sent(call.number, None)
         except BaseException as exc:
             call.over(exc)
             raise
@@ -431,7 +438,7 @@ class TapedBoundary(Boundary):
 
     def received(self, element: object) -> None:
         if isinstance(element, InputAudio):
-            self.tape.put(Kind.IN, element.data)
+            self.tape.sound(element.data)
             return
         if isinstance(element, ControlToken) and element.name == "authorization":
             element = ControlToken(element.name, SECRET)
@@ -442,12 +449,12 @@ class TapedBoundary(Boundary):
 
     def told(self, element: object) -> None:
         if type(element) is OutSpeech:
-            self.tape.put(Kind.OUT, element)
+            self.tape.speech(element)
         else:
             self.tape.put_value(Kind.OUT, element, keep=shown)
 
     def took(self) -> None:
-        self.tape.put(Kind.TOOK)
+        self.tape.took()
 
     def took_back(self, response_id: str, turn_id: str) -> None:
         self.tape.put(Kind.CUT, response_id, turn_id)
@@ -462,8 +469,8 @@ class _Open:
     _is_over: bool = attrs.field(default=False, init=False)
 
     def item(self, value: object) -> None:
-        if type(value) is str or type(value) is bytes:  # a frame of a connection: most of what passes
-            self.tape.put(Kind.ITEM, self.number, value)
+        if type(value) is str:  # a frame of a connection: most of what passes
+            self.tape.frame(self.number, value)
         else:
             self.tape.put_value(Kind.ITEM, self.number, value)
 
@@ -563,7 +570,7 @@ class _WatchedDuplex:
     _call: _Open
 
     def send(self, frame: str) -> None:
-        self._call.tape.put(Kind.SENT, self._call.number, frame)
+        self._call.tape.sent(self._call.number, frame)
         self._duplex.send(frame)
 
     async def receive(self) -> str | bytes:

@@ -1,18 +1,22 @@
-"""Records are packed some at a time; nobody can tell from the capsule."""
+"""What passes most often is packed many at a time; nobody can tell from the capsule."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 from engine.capsule.codec import plain
-from engine.capsule.file import BULK_TEXT, Kind, Packer, Record, records_of
+from engine.capsule.file import BULK_TEXT, MANY, MANY_BYTES, MAX_QUICK, Kind, Packer, Record, records_of
 from engine.capsule.redaction import Redaction
-from engine.capsule.tape import BATCH, Tape, TapedBoundary, shown, speech
-from engine.elements import OutSpeech, SpeechItem
+from engine.capsule.tape import Tape, TapedBoundary, shown, speech
+from engine.elements import InputAudio, OutSpeech, SpeechItem
 
 SAID = OutSpeech(b"\x01\x02" * 480, 24000, "turn-1", "r-1", text="Yes.", visemes=({"at": 0.5},))
+PLAIN = OutSpeech(b"\x01\x02" * 480, 24000, "turn-1", "r-1", text="Yes.")
 ITEMS = [
     SpeechItem(b"\x01\x02" * 480, 24000, "r-1", provider="P", text="Yes."),
     SpeechItem(b"", 16000, "r-1", is_last=True),
@@ -36,13 +40,13 @@ def test_speech_is_kept_as_any_value_is(item: SpeechItem) -> None:
 async def test_each_record_has_the_time_at_which_it_was_put(autojump_clock: MockClock) -> None:
     tape = Tape(trio.current_time(), 1 << 20)
     boundary = TapedBoundary(tape, bytes(16))
-    for _ in range(2 * BATCH + 3):
+    for _ in range(MANY):
         boundary.took()
         boundary.told(SAID)
         await trio.sleep(0.25)
     tape.finish()
-    assert kept(tape) == [(Kind.TOOK, ()), (Kind.OUT, (shown(SAID),))] * (2 * BATCH + 3)
-    assert [record.at for record in records(tape)[::2]] == [0.25 * number for number in range(2 * BATCH + 3)]
+    assert kept(tape) == [(Kind.TOOK, ()), (Kind.OUT, (shown(SAID),))] * MANY
+    assert [record.at for record in records(tape)[::2]] == [0.25 * number for number in range(MANY)]
 
 
 async def test_a_value_that_cannot_be_kept_ends_the_tape_where_it_stands(caplog: pytest.LogCaptureFixture) -> None:
@@ -60,12 +64,71 @@ async def test_a_value_that_cannot_be_kept_ends_the_tape_where_it_stands(caplog:
 
 async def test_words_are_taken_out_of_speech() -> None:
     tape = Tape(trio.current_time(), 1 << 20, Redaction())
-    tape.put(Kind.OUT, SAID)
-    tape.put(Kind.ITEM, 1, ITEMS[0])
+    boundary = TapedBoundary(tape, bytes(16))
+    boundary.received(InputAudio(b"\x01\x02" * 480))
+    boundary.told(SAID)
+    boundary.told(attrs.evolve(SAID, visemes=(), text="No."))
+    tape.put_value(Kind.ITEM, 1, ITEMS[0], keep=speech)
+    tape.frame(2, json.dumps({"type": "x", "transcript": "Hello. " * 200}))
     tape.finish()
-    (_, (told,)), (_, (_, item)) = kept(tape)
-    assert told[5:] == [0, False, "Xxx.", None]
+    (_, (heard,)), (_, (said,)), (_, (told,)), (_, (_, item)), (_, (_, frame)) = kept(tape)
+    assert heard == bytes(960)
+    assert said[5:] == [0, False, "Xxx.", None]
+    assert told[5:] == [0, False, "Xx.", None]
     assert item["of"] | {"data": bytes(960), "text": "Xxx."} == item["of"]
+    assert json.loads(frame) == {"type": "x", "transcript": "Xxxxx. " * 200}
+    await trio.lowlevel.checkpoint()
+
+
+QUICK: list[tuple[str, Callable[[Tape], None], Kind, tuple[Any, ...]]] = [
+    ("sound", lambda tape: tape.sound(b"\x01\x02"), Kind.IN, (b"\x01\x02",)),
+    ("no sound", lambda tape: tape.sound(b""), Kind.IN, (b"",)),
+    ("a frame", lambda tape: tape.frame(3, "é" * BULK_TEXT), Kind.ITEM, (3, "é" * BULK_TEXT)),
+    ("a short frame", lambda tape: tape.frame(3, "{}"), Kind.ITEM, (3, "{}")),
+    ("half a character", lambda tape: tape.frame(3, "\ud800" * BULK_TEXT), Kind.ITEM, (3, "\ud800" * BULK_TEXT)),
+    ("a longer frame", lambda tape: tape.frame(3, "a" * MAX_QUICK), Kind.ITEM, (3, "a" * MAX_QUICK)),
+    ("too long a frame", lambda tape: tape.frame(3, "a" * (MAX_QUICK + 1)), Kind.ITEM, (3, "a" * (MAX_QUICK + 1))),
+    ("much sound", lambda tape: tape.sound(bytes(MAX_QUICK + 1)), Kind.IN, (bytes(MAX_QUICK + 1),)),
+    ("speech", lambda tape: tape.speech(SAID), Kind.OUT, (shown(SAID),)),
+    ("plain speech", lambda tape: tape.speech(PLAIN), Kind.OUT, (shown(PLAIN),)),
+    ("an element that is taken", lambda tape: tape.took(), Kind.TOOK, ()),
+    ("any", lambda tape: tape.put(Kind.BEGAN, 1, "chat", "x", None), Kind.BEGAN, (1, "chat", "x", None)),
+]
+
+
+async def test_whatever_order_they_come_in_they_stay_in_it() -> None:
+    tape, expected = Tape(trio.current_time(), 1 << 30, most_waiting=1000), list[tuple[Kind, Any]]()
+    for _, one, kind, fields in QUICK:
+        for _, other, of_other, its_fields in QUICK:
+            one(tape)
+            other(tape)
+            expected += [(kind, fields), (of_other, its_fields)]
+    tape.finish()
+    assert kept(tape) == expected
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(("one", "kind", "fields"), [each[1:] for each in QUICK], ids=[each[0] for each in QUICK])
+async def test_one_alone_is_handed_over(one: Callable[[Tape], None], kind: Kind, fields: tuple[Any, ...]) -> None:
+    tape = Tape(trio.current_time(), 1 << 30)
+    tape.flush()
+    one(tape)
+    tape.flush()
+    assert kept(tape) == [(kind, fields)]
+    tape.finish()
+    one(tape)
+    tape.finish()
+    assert kept(tape) == [(kind, fields)]
+    await trio.lowlevel.checkpoint()
+
+
+async def test_large_frames_are_handed_over_before_there_are_many() -> None:
+    tape = Tape(trio.current_time(), 1 << 30)
+    tape.frame(1, "a" * (MANY_BYTES // 2))
+    assert not tape.chunks
+    for _ in range(2):
+        tape.frame(1, "a" * (MANY_BYTES // 2))
+    assert len(tape.chunks) == 1
     await trio.lowlevel.checkpoint()
 
 

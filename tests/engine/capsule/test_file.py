@@ -114,9 +114,16 @@ PLAIN: st.SearchStrategy[Any] = st.recursive(
     max_leaves=10,
 )  # fmt: skip
 
+MANY: st.SearchStrategy[Any] = st.lists(
+    st.tuples(st.floats(0, 9), st.just(0), st.sampled_from(["in", "item", "out", "took"])).flatmap(
+        lambda each: st.lists(PLAIN, max_size=3).map(lambda fields: [*each, *fields])
+    ),
+    max_size=3,
+).map(lambda records: sum(records, [None]))
+
 
 @settings(max_examples=50, deadline=None)
-@given(st.binary(max_size=40) | st.lists(PLAIN, max_size=3).map(lambda each: b"".join(map(msgpack.packb, each))))
+@given(st.binary(max_size=40) | st.lists(PLAIN | MANY, max_size=3).map(lambda each: b"".join(map(msgpack.packb, each))))
 def test_anything_in_a_chunk_with_a_right_checksum(place: Path, records: bytes) -> None:
     try:
         capsule = read(place, MAGIC + b"".join(chunks_of([(0.0, Kind.HEAD, HEAD)])) + chunk(records, b"bulk"))
@@ -138,9 +145,9 @@ def test_anything_in_a_chunk_with_a_right_checksum(place: Path, records: bytes) 
         (b"RIFF....WAVE", "is not a session capsule"),
         (b"\n", "is not a session capsule"),
         (b"\xff" * 100, "is not a session capsule"),
-        (b"souffleur capsule 3\n", "has version 3; this Souffleur reads version 2"),
-        (b"souffleur capsule 10\nxxxx", "has version 10; this Souffleur reads version 2"),
-        (b"souffleur capsule \xff\n", "has version \ufffd; this Souffleur reads version 2"),
+        (b"souffleur capsule 3\n", "has version 3; this Souffleur reads version 1"),
+        (b"souffleur capsule 10\nxxxx", "has version 10; this Souffleur reads version 1"),
+        (b"souffleur capsule \xff\n", "has version \ufffd; this Souffleur reads version 1"),
     ],
 )
 def test_what_is_no_capsule(tmp_path: Path, data: bytes, says: str) -> None:
@@ -187,6 +194,17 @@ DAMAGED = {
     "a place that is none": forged(msgpack.packb([1.0, 0, "event", msgpack.ExtType(1, b"x")])),
     "a text that is none": forged(msgpack.packb([1.0, 0, "event", msgpack.ExtType(2, struct.pack("<II", 0, 1))]), b"\xff"),
     "keys that are no names": forged(msgpack.packb([1.0, 0, "event", {1: 2}])),
+    "many of a kind that stands alone": forged(msgpack.packb([None, 1.0, 0, "opened", 1])),
+    "many of a kind that is none": forged(msgpack.packb([None, 1.0, 0, {}])),
+    "many that end early": forged(msgpack.packb([None, 1.0, 0, "took", 1.0, 0])),
+    "many of which the last has a field too few": forged(msgpack.packb([None, 1.0, 0, "in", 0]), b"x"),
+    "many without times": forged(msgpack.packb([None, "x", 0, "took"])),
+    "sound that is not there": forged(msgpack.packb([None, 1.0, 0, "in", 0, 9]), b"x"),
+    "sound before the bulk": forged(msgpack.packb([None, 1.0, 0, "in", -1, 1]), b"x"),
+    "less than no sound": forged(msgpack.packb([None, 1.0, 0, "in", 1, -1]), b"x"),
+    "sound at a place that is none": forged(msgpack.packb([None, 1.0, 0, "in", "0", 1]), b"x"),
+    "a frame that is none": forged(msgpack.packb([None, 1.0, 0, "item", 1, 0, 1]), b"\xff"),
+    "a frame of nobody": forged(msgpack.packb([None, 1.0, 0, "item", "x", 0, 1]), b"x"),
     "lists in lists without end": forged(b"\x94\xcb?\xf0\x00\x00\x00\x00\x00\x00\x00\xa5event" + b"\x91" * 100_000),
 }  # fmt: skip
 
