@@ -1,7 +1,7 @@
 """Keeps what passes a session's boundary, in records that make a capsule.
 
 Feeding a tape is synchronous, never waits and raises nothing: what cannot be kept ends the tape, not the session. It costs little, as
-what is kept is packed at once and in C, and sound is copied as it is.
+what is kept most often is packed many at a time and in C, and sound is copied as it is.
 """
 
 import base64
