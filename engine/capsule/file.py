@@ -132,16 +132,17 @@ class Packer:
         self._packer = msgpack.Packer(
             strict_types=True, autoreset=True, use_bin_type=True, unicode_errors="surrogatepass"
         )
-        self._many: list[Any] = [None]
-        """Records that are packed together, as they will stand in one list."""
+        self.many: list[Any] = [None]
+        """Records that are packed together, as they will stand in one list: what is added here has to be of the kinds for that."""
+        self.bulk = bytearray()
+        """What those say they have in here has to be added as well. Both stay the same objects."""
         self._records = bytearray()
-        self._bulk = bytearray()
 
     @property
     def waiting(self) -> int:
-        """Bytes that no chunk has taken yet."""
+        """Bytes that no chunk has taken yet. Raises TypeError: of the many one is not as it should be; they are lost."""
         self._pack_many()
-        return len(self._records) + len(self._bulk)
+        return len(self._records) + len(self.bulk)
 
     def add(self, at: float, kind: Kind, *fields: Any, step: int = 0) -> None:
         """Take one record. `fields` are plain data.
@@ -151,50 +152,22 @@ class Packer:
             ValueError: there is too much of it, or it is nested too deeply.
         """
         self._pack_many()
-        before = len(self._bulk)
+        before = len(self.bulk)
         try:
             short = [self._short(field) if type(field) in _MAY_BE_LONG else field for field in fields]
             packed = self._packer.pack([at, step, kind.value, *short])  # an enum's members are no plain texts
-            if len(self._records) + len(packed) > MAX_RECORDS or len(self._bulk) > MAX_CHUNK - MAX_RECORDS:
+            if len(self._records) + len(packed) > MAX_RECORDS or len(self.bulk) > MAX_CHUNK - MAX_RECORDS:
                 raise ValueError("a record is larger than a chunk may be")
         except Exception:
-            del self._bulk[before:]
+            del self.bulk[before:]
             raise
         self._records += packed
 
-    # What passes hundreds of times in a second. Each of these says whether it is time to look at what is waiting.
-
-    def sound(self, at: float, step: int, data: bytes) -> bool:
-        """Take an `IN` of sound."""
-        bulk, many = self._bulk, self._many
-        many += (at, step, "in", len(bulk), len(data))
-        bulk += data
-        return len(many) > MANY or len(bulk) > MANY_BYTES
-
-    def frame(self, at: float, step: int, number: int, frame: str) -> bool:
-        """Take an `ITEM` of a connection: a frame that is long."""
-        bulk, many = self._bulk, self._many
-        data = frame.encode("utf-8", "surrogatepass")
-        many += (at, step, "item", number, len(bulk), len(data))
-        bulk += data
-        return len(many) > MANY or len(bulk) > MANY_BYTES
-
-    def told(self, at: float, step: int, shown: list[Any]) -> bool:
-        """Take an `OUT`: a list of numbers and short texts."""
-        many = self._many
-        many += (at, step, "out", shown)
-        return len(many) > MANY
-
-    def took(self, at: float, step: int) -> bool:
-        """Take a `TOOK`."""
-        many = self._many
-        many += (at, step, "took")
-        return len(many) > MANY
-
     def _pack_many(self) -> None:
-        if len(self._many) > 1:
-            self._records += self._packer.pack(self._many)
-            self._many = [None]
+        if len(self.many) > 1:
+            many = self.many.copy()
+            del self.many[1:]
+            self._records += self._packer.pack(many)
 
     def _short(self, field: Any) -> Any:
         """With what is long in the bulk; deeper than a map's values nothing is that long."""
@@ -206,16 +179,16 @@ class Packer:
         return {key: short(each) if type(each) in _MAY_BE_LONG else each for key, each in fields.items()}
 
     def _place(self, code: int, data: bytes) -> msgpack.ExtType:
-        place = _PLACE.pack(len(self._bulk), len(data))
-        self._bulk += data
+        place = _PLACE.pack(len(self.bulk), len(data))
+        self.bulk += data
         return msgpack.ExtType._make((code, place))  # its constructor's checks take longer than all the rest
 
     def take(self) -> tuple[bytes, bytes]:
         """The records and the bulk since the last time, for `chunk`."""
         self._pack_many()
-        taken = bytes(self._records), bytes(self._bulk)
+        taken = bytes(self._records), bytes(self.bulk)
         self._records.clear()
-        self._bulk.clear()
+        self.bulk.clear()
         return taken
 
 

@@ -1,5 +1,5 @@
 """What a connection is sent, as it is kept and compared: frames as they are, and runs of sound, on which nothing in an engine depends
-any more, as how many frames they were, how long, and a checksum."""
+any more, as how many frames they were, how long, and a checksum of their ends."""
 
 from typing import Any
 from zlib import adler32
@@ -14,11 +14,21 @@ _BEGINNING = 64
 """Characters of a run's first frame that are kept."""
 
 
+_MARKS = '"audio"', "append"
+_END = 64
+"""Characters of each of its frames of which there is a checksum."""
+
+
 @attrs.define(eq=False)
 class Outgoing:
-    """One connection's. The checksum is Adler-32: others need tables, which drive out of the processor's caches what the conversation
-    needs."""
+    """One connection's.
 
+    Of a run's frames there is a checksum of their ends: what is resampled or encoded otherwise, or is one sample late, is otherwise to
+    the end. It is Adler-32, as others need tables, which drive out of the processor's caches what the conversation needs.
+    """
+
+    _opening: str = attrs.field(default="\0", init=False)
+    """How a frame of sound begins, as far as they are all alike."""
     _beginning: str = attrs.field(default="", init=False)
     _frames: int = attrs.field(default=0, init=False)
     _length: int = attrs.field(default=0, init=False)
@@ -26,18 +36,26 @@ class Outgoing:
 
     def add(self, frame: str) -> tuple[Any, ...]:
         """A frame is sent. Gives what is to be kept by now, as plain data, in its order."""
-        if not is_sound(frame):
+        length = len(frame)
+        if length <= LONGEST_FRAME or not (frame.startswith(self._opening) or self._is_another(frame)):
             return (*self.end(), frame) if self._frames else (frame,)
         if not self._frames:
             self._beginning = frame[:_BEGINNING]
         self._frames += 1
-        self._length += len(frame)
-        self._checksum = adler32(frame.encode("utf-8", "surrogatepass"), self._checksum)
+        self._length += length
+        self._checksum = adler32(frame[-_END:].encode("utf-8", "surrogatepass"), self._checksum)
         return self.end() if self._frames >= RUN else ()
+
+    def _is_another(self, frame: str) -> bool:
+        """It is sound that begins as none did before."""
+        if not is_sound(frame):
+            return False
+        self._opening = frame[: max(frame.index(mark) + len(mark) for mark in _MARKS)]
+        return True
 
     def end(self) -> tuple[Any, ...]:
         """No frame follows. Gives the run that is under way, if there is one: how it begins, its frames, their characters in all, and
-        their checksum."""
+        the checksum."""
         if not self._frames:
             return ()
         run = [self._beginning, self._frames, self._length, self._checksum]
@@ -50,4 +68,4 @@ def is_sound(frame: str) -> bool:
     if len(frame) <= LONGEST_FRAME:
         return False
     beginning = frame[:128]
-    return '"audio"' in beginning and "append" in beginning
+    return all(mark in beginning for mark in _MARKS)

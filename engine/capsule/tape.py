@@ -24,7 +24,7 @@ import trio
 
 from engine.boundary import Boundary, D, Duplex, E, Outlet, Outside
 from engine.capsule.codec import plain
-from engine.capsule.file import BULK_TEXT, MAX_QUICK, Kind, Packer
+from engine.capsule.file import BULK_TEXT, MANY, MANY_BYTES, MAX_QUICK, Kind, Packer
 from engine.capsule.outgoing import Outgoing
 from engine.capsule.redaction import Redaction
 from engine.elements import ControlToken, InputAudio, OutCommand, OutSpeech, SpeechItem
@@ -81,12 +81,18 @@ class Tape:
     """As `trio.current_time`, without what that looks up first: it is asked for each record."""
     _schedule: "Schedule | _Uncounted" = attrs.field(factory=lambda: current_schedule() or _Uncounted(), init=False)
     _packer: Packer = attrs.field(factory=Packer, init=False)
-    _outgoing: dict[int, Outgoing] = attrs.field(factory=dict[int, Outgoing], init=False)
-    """What the connections that are open were sent."""
+    _many: list[Any] = attrs.field(init=False)
+    _bulk: bytearray = attrs.field(init=False)
+    _is_quick: bool = attrs.field(init=False)
+    """What passes most often is kept as it is."""
     _kept: int = attrs.field(default=0, init=False)
     """Bytes handed over."""
     _is_over: bool = attrs.field(default=False, init=False)
     _count: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._many, self._bulk = self._packer.many, self._packer.bulk
+        self._is_quick = self.redaction is None
 
     def put(self, kind: Kind, *fields: Any) -> None:
         """Keep one record; its fields are plain data."""
@@ -112,59 +118,70 @@ class Tape:
         else:
             self.put(kind, *kept)
 
-    # What passes hundreds of times in a second. It is taken out of its objects at once: those that were kept would have every other
-    # one made in memory that nobody used before.
+    # What passes hundreds of times in a second. Nothing is called here that need not be: most of what it costs is that other sessions,
+    # and other processes, have driven out of the processor's caches whatever is touched. Sound is copied at once; were it kept as it
+    # is, whatever is made next would be made in memory that nobody used before.
 
     def sound(self, data: bytes) -> None:
         """Keep what the client's microphone gave."""
-        if self.redaction is not None or len(data) > MAX_QUICK:
+        length = len(data)
+        if self._is_quick and length <= MAX_QUICK:
+            many, bulk = self._many, self._bulk
+            many += (self._now() - self.began, self._schedule.passes, "in", len(bulk), length)
+            bulk += data
+            if len(many) > MANY or len(bulk) > MANY_BYTES:
+                self._look()
+        else:
             self.put(Kind.IN, data)
-        elif not self._is_over and self._packer.sound(self._now() - self.began, self._schedule.passes, data):
-            self._look()
 
     def frame(self, number: int, frame: str) -> None:
         """Keep what a connection gave."""
-        if self.redaction is not None or not BULK_TEXT <= len(frame) <= MAX_QUICK:
+        if self._is_quick and BULK_TEXT <= len(frame) <= MAX_QUICK:
+            many, bulk, data = self._many, self._bulk, frame.encode("utf-8", "surrogatepass")
+            many += (self._now() - self.began, self._schedule.passes, "item", number, len(bulk), len(data))
+            bulk += data
+            if len(many) > MANY or len(bulk) > MANY_BYTES:
+                self._look()
+        else:
             self.put(Kind.ITEM, number, frame)
-        elif not self._is_over and self._packer.frame(self._now() - self.began, self._schedule.passes, number, frame):
-            self._look()
 
-    def speech(self, element: OutSpeech) -> None:
-        """Keep what the client was told to play."""
-        if self.redaction is not None or element.visemes or type(element.text) is not str:
+    def told(self, element: object) -> None:
+        """Keep what the client was told."""
+        if self._is_quick and type(element) is OutSpeech and not element.visemes and type(element.text) is str:
+            many = self._many
+            many += (self._now() - self.began, self._schedule.passes, "out", shown_speech(element))
+            if len(many) > MANY:
+                self._look()
+        else:
             self.put_value(Kind.OUT, element, keep=shown)
-        elif not self._is_over and self._packer.told(
-            self._now() - self.began, self._schedule.passes, shown_speech(element)
-        ):
-            self._look()
 
     def took(self) -> None:
         """The door took the oldest element to send it."""
-        if not self._is_over and self._packer.took(self._now() - self.began, self._schedule.passes):
-            self._look()
-
-    def sent(self, number: int, frame: str | None) -> None:
-        """Keep what a connection is sent; None: nothing more."""
-        if self._is_over:
-            return
-        outgoing = self._outgoing.setdefault(number, Outgoing())
-        if frame is not None:
-            kept = outgoing.add(frame)
+        if self._is_quick:
+            many = self._many
+            many += (self._now() - self.began, self._schedule.passes, "took")
+            if len(many) > MANY:
+                self._look()
         else:
-            del self._outgoing[number]
-            kept = outgoing.end()
-        for each in kept:
-            self.put(Kind.SENT, number, each)
+            self.put(Kind.TOOK)
 
     def _look(self) -> None:
         """What is a chunk by now is handed over, and may be the last."""
-        if self._packer.waiting < CHUNK_BYTES:
+        if self._waiting() < CHUNK_BYTES:
             return
         self._hand_over()
         if self._kept >= self.max_bytes:
             self._end("the capsule has reached its bound")
         elif len(self.chunks) >= self.most_waiting:
             self._end("the disk is too slow")
+
+    def _waiting(self) -> int:
+        """Bytes to be handed over, all packed."""
+        try:
+            return self._packer.waiting
+        except Exception as exc:  # the fence, as above
+            self._fail(Kind.OUT, exc)
+            return 0
 
     def _fail(self, kind: Kind, error: Exception) -> None:
         if not self._is_over:
@@ -178,19 +195,19 @@ class Tape:
 
     def flush(self) -> None:
         """What was put so far is handed over."""
-        if not self._is_over:
+        if not self._is_over and self._waiting():
             self._hand_over()
 
     def finish(self) -> None:
         """Nothing follows: what was put is handed over."""
-        if not self._is_over:
-            self._is_over = True
-            self._hand_over()
+        self.flush()
+        self._is_over, self._is_quick = True, False
+        self.wake.set()
 
     def _end(self, why: str) -> None:
         logger.warning("a capsule is not kept any further: %s", why)
         self._packer.add(trio.current_time() - self.began, Kind.FULL, why)
-        self._is_over = True
+        self._is_over, self._is_quick = True, False
         self._hand_over()
 
     def _hand_over(self) -> None:
@@ -229,10 +246,9 @@ def shown_speech(element: OutSpeech) -> list[Any]:
     """Of sound its length and a checksum (Adler-32: others need tables, which drive out of the processor's caches what the conversation
     needs)."""
     data = element.data
-    more = plain((element.visemes, element.blend_shape_weights)) if element.visemes else None
     return [
-        "speech", element.turn_id, element.response_id, element.sample_rate, len(data), zlib.adler32(data), element.is_last,
-        element.text, more,
+        "speech", element.turn_id, element.response_id, element.sample_rate, len(data), zlib.adler32(data), element.is_last, element.text,
+        plain((element.visemes, element.blend_shape_weights)) if element.visemes else None,
     ]  # fmt: skip
 
 
@@ -382,10 +398,11 @@ class TapedBoundary(Boundary):
         try:
             async with opened() as duplex:
                 self.tape.put(Kind.OPENED, call.number)
+                watched = _WatchedDuplex(duplex, call)
                 try:
-                    yield cast("D", _WatchedDuplex(duplex, call))
+                    yield cast("D", watched)
                 finally:
-                    self.tape.sent(call.number, None)
+                    watched.over()
         except BaseException as exc:
             call.over(exc)
             raise
@@ -448,10 +465,7 @@ class TapedBoundary(Boundary):
         self.tape.put(Kind.END_OF_INPUT)
 
     def told(self, element: object) -> None:
-        if type(element) is OutSpeech:
-            self.tape.speech(element)
-        else:
-            self.tape.put_value(Kind.OUT, element, keep=shown)
+        self.tape.told(element)
 
     def took(self) -> None:
         self.tape.took()
@@ -469,10 +483,7 @@ class _Open:
     _is_over: bool = attrs.field(default=False, init=False)
 
     def item(self, value: object) -> None:
-        if type(value) is str:  # a frame of a connection: most of what passes
-            self.tape.frame(self.number, value)
-        else:
-            self.tape.put_value(Kind.ITEM, self.number, value)
+        self.tape.put_value(Kind.ITEM, self.number, value)
 
     def over(self, error: BaseException) -> None:
         """It has ended, or has failed; a cancellation is the reader's own affair."""
@@ -568,9 +579,11 @@ class _WatchedSending(Generic[T]):
 class _WatchedDuplex:
     _duplex: Duplex
     _call: _Open
+    _outgoing: Outgoing = attrs.field(factory=Outgoing, init=False)
 
     def send(self, frame: str) -> None:
-        self._call.tape.sent(self._call.number, frame)
+        for each in self._outgoing.add(frame):
+            self._call.tape.put(Kind.SENT, self._call.number, each)
         self._duplex.send(frame)
 
     async def receive(self) -> str | bytes:
@@ -579,5 +592,13 @@ class _WatchedDuplex:
         except Exception as exc:
             self._call.over(exc)
             raise
-        self._call.item(message)
+        if type(message) is str:
+            self._call.tape.frame(self._call.number, message)
+        else:
+            self._call.item(message)
         return message
+
+    def over(self) -> None:
+        """Nothing more is sent."""
+        for each in self._outgoing.end():
+            self._call.tape.put(Kind.SENT, self._call.number, each)

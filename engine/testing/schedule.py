@@ -55,10 +55,8 @@ class Schedule:
     def random(self) -> float:
         """Asked once in each pass: below 0.5 what is ready goes in the opposite order."""
         self.passes = number = self.passes + 1
-        goes_back = (number ^ self._seed) * _GOLDEN >> 41 & 1
-        if self._turned and number in self._turned:
-            goes_back = 1 - goes_back
-        return 0.25 if goes_back else 0.75
+        chance = _CHANCES[(number ^ self._seed) & _PERIOD - 1]
+        return chance if number not in self._turned else 1 - chance
 
     def shuffle(self, batch: list[Any]) -> None:
         """Asked instead, where what is ready is sorted by its age before. Tasks of the same name stay sorted, or turn round."""
@@ -78,6 +76,9 @@ class Schedule:
 
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 over the golden ratio: multiples of it are spread evenly over the numbers of 64 bits."""
+_PERIOD = 1 << 12
+"""Passes after which what is ready is turned round as it was: a server that keeps its sessions asks in each of them."""
+_CHANCES = tuple(0.25 if number * _GOLDEN >> 41 & 1 else 0.75 for number in range(_PERIOD))
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pytest
@@ -62,6 +62,20 @@ async def test_a_value_that_cannot_be_kept_ends_the_tape_where_it_stands(caplog:
     await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.parametrize("end", [Tape.flush, Tape.finish, lambda tape: tape.put(Kind.VANISHED)])
+async def test_speech_that_cannot_be_kept_ends_the_tape_too(
+    end: Callable[[Tape], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    tape = Tape(trio.current_time(), 1 << 20)
+    tape.put(Kind.VANISHED)
+    tape.told(attrs.evolve(PLAIN, sample_rate=cast("int", object())))
+    end(tape)
+    tape.finish()
+    assert kept(tape) == [(Kind.VANISHED, ()), (Kind.FULL, ("something could not be kept",))]
+    assert "could not be kept: TypeError" in caplog.text
+    await trio.lowlevel.checkpoint()
+
+
 async def test_words_are_taken_out_of_speech() -> None:
     tape = Tape(trio.current_time(), 1 << 20, Redaction())
     boundary = TapedBoundary(tape, bytes(16))
@@ -89,8 +103,8 @@ QUICK: list[tuple[str, Callable[[Tape], None], Kind, tuple[Any, ...]]] = [
     ("a longer frame", lambda tape: tape.frame(3, "a" * MAX_QUICK), Kind.ITEM, (3, "a" * MAX_QUICK)),
     ("too long a frame", lambda tape: tape.frame(3, "a" * (MAX_QUICK + 1)), Kind.ITEM, (3, "a" * (MAX_QUICK + 1))),
     ("much sound", lambda tape: tape.sound(bytes(MAX_QUICK + 1)), Kind.IN, (bytes(MAX_QUICK + 1),)),
-    ("speech", lambda tape: tape.speech(SAID), Kind.OUT, (shown(SAID),)),
-    ("plain speech", lambda tape: tape.speech(PLAIN), Kind.OUT, (shown(PLAIN),)),
+    ("speech", lambda tape: tape.told(SAID), Kind.OUT, (shown(SAID),)),
+    ("plain speech", lambda tape: tape.told(PLAIN), Kind.OUT, (shown(PLAIN),)),
     ("an element that is taken", lambda tape: tape.took(), Kind.TOOK, ()),
     ("any", lambda tape: tape.put(Kind.BEGAN, 1, "chat", "x", None), Kind.BEGAN, (1, "chat", "x", None)),
 ]
