@@ -7,7 +7,7 @@
 
 A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that kind. The first
 one is the head. Long bytes and texts stand in the bulk of the same chunk, and their place and length in the record. Most of what
-passes is of four kinds, whose records stand one behind the other in a list that begins with null; their bulk is two numbers there. A
+passes is of a few kinds, whose records stand one behind the other in a list that begins with null; their bulk is two numbers there. A
 file that ends in the middle of a chunk, as after a crash or a cut, is read up to there.
 """
 
@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -109,7 +110,7 @@ _SHAPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FULL: (str,),
 }  # fmt: skip
 """The fields of each, as whoever reads them takes for granted."""
-_WIDTHS: Mapping[Kind, int] = {Kind.IN: 2, Kind.ITEM: 3, Kind.OUT: 1, Kind.TOOK: 0}
+_WIDTHS: Mapping[Kind, int] = {Kind.IN: 2, Kind.ITEM: 3, Kind.SENT: 2, Kind.OUT: 1, Kind.TOOK: 0}
 """Those of which many may stand in one list, and how many fields each has there. Sound and frames are places in the bulk."""
 
 
@@ -134,15 +135,16 @@ class Packer:
         )
         self.many: list[Any] = [None]
         """Records that are packed together, as they will stand in one list: what is added here has to be of the kinds for that."""
-        self.bulk = bytearray()
-        """What those say they have in here has to be added as well. Both stay the same objects."""
+        self.bulk = BytesIO()
+        """What those say they have in here has to be written as well, where it stands. Both stay the same objects, and this one its
+        memory: growing it would cost more than what is written."""
         self._records = bytearray()
 
     @property
     def waiting(self) -> int:
         """Bytes that no chunk has taken yet. Raises TypeError: of the many one is not as it should be; they are lost."""
         self._pack_many()
-        return len(self._records) + len(self.bulk)
+        return len(self._records) + self.bulk.tell()
 
     def add(self, at: float, kind: Kind, *fields: Any, step: int = 0) -> None:
         """Take one record. `fields` are plain data.
@@ -152,14 +154,14 @@ class Packer:
             ValueError: there is too much of it, or it is nested too deeply.
         """
         self._pack_many()
-        before = len(self.bulk)
+        before = self.bulk.tell()
         try:
             short = [self._short(field) if type(field) in _MAY_BE_LONG else field for field in fields]
             packed = self._packer.pack([at, step, kind.value, *short])  # an enum's members are no plain texts
-            if len(self._records) + len(packed) > MAX_RECORDS or len(self.bulk) > MAX_CHUNK - MAX_RECORDS:
+            if len(self._records) + len(packed) > MAX_RECORDS or self.bulk.tell() > MAX_CHUNK - MAX_RECORDS:
                 raise ValueError("a record is larger than a chunk may be")
         except Exception:
-            del self.bulk[before:]
+            self.bulk.seek(before)
             raise
         self._records += packed
 
@@ -179,16 +181,19 @@ class Packer:
         return {key: short(each) if type(each) in _MAY_BE_LONG else each for key, each in fields.items()}
 
     def _place(self, code: int, data: bytes) -> msgpack.ExtType:
-        place = _PLACE.pack(len(self.bulk), len(data))
-        self.bulk += data
+        place = _PLACE.pack(self.bulk.tell(), self.bulk.write(data))
         return msgpack.ExtType._make((code, place))  # its constructor's checks take longer than all the rest
 
     def take(self) -> tuple[bytes, bytes]:
         """The records and the bulk since the last time, for `chunk`."""
         self._pack_many()
-        taken = bytes(self._records), bytes(self.bulk)
+        length = self.bulk.tell()
+        with self.bulk.getbuffer() as bulk, bulk[:length] as found:
+            taken = bytes(self._records), bytes(found)
         self._records.clear()
-        self.bulk.clear()
+        self.bulk.seek(0)
+        if length > 2 * MANY_BYTES:
+            self.bulk.truncate()
         return taken
 
 

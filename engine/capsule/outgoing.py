@@ -12,8 +12,6 @@ RUN = 50
 """Frames of sound in one record, a second of them: half of what passes a session's boundary is these."""
 _BEGINNING = 64
 """Characters of a run's first frame that are kept."""
-
-
 _MARKS = '"audio"', "append"
 _END = 64
 """Characters of each of its frames of which there is a checksum."""

@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from io import BytesIO
 from random import Random
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast
@@ -24,12 +25,12 @@ import trio
 
 from engine.boundary import Boundary, D, Duplex, E, Outlet, Outside
 from engine.capsule.codec import plain
-from engine.capsule.file import BULK_TEXT, MANY, MANY_BYTES, MAX_QUICK, Kind, Packer
+from engine.capsule.file import MANY, MANY_BYTES, MAX_QUICK, Kind, Packer
 from engine.capsule.outgoing import Outgoing
 from engine.capsule.redaction import Redaction
 from engine.elements import ControlToken, InputAudio, OutCommand, OutSpeech, SpeechItem
 from engine.interfaces import Environment
-from engine.testing.schedule import Schedule, current_schedule, schedule_facts
+from engine.testing.schedule import Schedule, bare_clock, current_schedule, schedule_facts
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +78,14 @@ class Tape:
     """What is to be written, oldest first."""
     wake: trio.Event = attrs.field(factory=trio.Event, init=False)
     """There is something to write."""
-    _now: Callable[[], float] = attrs.field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
-    """As `trio.current_time`, without what that looks up first: it is asked for each record."""
+    _now: Callable[[], float] = attrs.field(init=False)
+    """As `trio.current_time` but for a constant, without what is around it: it is asked for each record."""
+    _zero: float = attrs.field(init=False)
+    """What it told when the tape began."""
     _schedule: "Schedule | _Uncounted" = attrs.field(factory=lambda: current_schedule() or _Uncounted(), init=False)
     _packer: Packer = attrs.field(factory=Packer, init=False)
     _many: list[Any] = attrs.field(init=False)
-    _bulk: bytearray = attrs.field(init=False)
+    _bulk: BytesIO = attrs.field(init=False)
     _is_quick: bool = attrs.field(init=False)
     """What passes most often is kept as it is."""
     _kept: int = attrs.field(default=0, init=False)
@@ -91,6 +94,8 @@ class Tape:
     _count: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._now, offset = bare_clock()
+        self._zero = self.began - offset
         self._many, self._bulk = self._packer.many, self._packer.bulk
         self._is_quick = self.redaction is None
 
@@ -100,7 +105,7 @@ class Tape:
             return
         try:
             kept = fields if self.redaction is None else self.redaction.fields(kind, fields)
-            self._packer.add(self._now() - self.began, kind, *kept, step=self._schedule.passes)
+            self._packer.add(self._now() - self._zero, kind, *kept, step=self._schedule.passes)
         except Exception as exc:  # the fence: whatever is wrong with a value, the conversation goes on
             self._fail(kind, exc)
         else:
@@ -122,34 +127,47 @@ class Tape:
     # and other processes, have driven out of the processor's caches whatever is touched. Sound is copied at once; were it kept as it
     # is, whatever is made next would be made in memory that nobody used before.
 
-    def sound(self, data: bytes) -> None:
-        """Keep what the client's microphone gave."""
-        length = len(data)
-        if self._is_quick and length <= MAX_QUICK:
-            many, bulk = self._many, self._bulk
-            many += (self._now() - self.began, self._schedule.passes, "in", len(bulk), length)
-            bulk += data
-            if len(many) > MANY or len(bulk) > MANY_BYTES:
+    def received(self, element: object) -> None:
+        """Keep what the client has sent."""
+        if self._is_quick and type(element) is InputAudio and len(element.data) <= MAX_QUICK:
+            many, bulk, data = self._many, self._bulk, element.data
+            many += (self._now() - self._zero, self._schedule.passes, "in", bulk.tell(), len(data))
+            bulk.write(data)
+            if len(many) > MANY or bulk.tell() > MANY_BYTES:
                 self._look()
+        elif isinstance(element, InputAudio):
+            self.put(Kind.IN, element.data)
+        elif isinstance(element, ControlToken) and element.name == "authorization":
+            self.put_value(Kind.IN, ControlToken(element.name, SECRET))
         else:
-            self.put(Kind.IN, data)
+            self.put_value(Kind.IN, element)
 
     def frame(self, number: int, frame: str) -> None:
         """Keep what a connection gave."""
-        if self._is_quick and BULK_TEXT <= len(frame) <= MAX_QUICK:
+        if self._is_quick and len(frame) <= MAX_QUICK:
             many, bulk, data = self._many, self._bulk, frame.encode("utf-8", "surrogatepass")
-            many += (self._now() - self.began, self._schedule.passes, "item", number, len(bulk), len(data))
-            bulk += data
-            if len(many) > MANY or len(bulk) > MANY_BYTES:
+            many += (self._now() - self._zero, self._schedule.passes, "item", number, bulk.tell(), len(data))
+            bulk.write(data)
+            if len(many) > MANY or bulk.tell() > MANY_BYTES:
                 self._look()
         else:
             self.put(Kind.ITEM, number, frame)
+
+    def sent(self, number: int, kept: str | list[Any]) -> None:
+        """Keep what a connection was sent, as `Outgoing` gives it."""
+        if self._is_quick and type(kept) is list:
+            many = self._many
+            many += (self._now() - self._zero, self._schedule.passes, "sent", number, kept)
+            if len(many) > MANY:
+                self._look()
+        else:
+            self.put(Kind.SENT, number, kept)
 
     def told(self, element: object) -> None:
         """Keep what the client was told."""
         if self._is_quick and type(element) is OutSpeech and not element.visemes and type(element.text) is str:
             many = self._many
-            many += (self._now() - self.began, self._schedule.passes, "out", shown_speech(element))
+            many += (self._now() - self._zero, self._schedule.passes, "out", shown_speech(element))
             if len(many) > MANY:
                 self._look()
         else:
@@ -159,7 +177,7 @@ class Tape:
         """The door took the oldest element to send it."""
         if self._is_quick:
             many = self._many
-            many += (self._now() - self.began, self._schedule.passes, "took")
+            many += (self._now() - self._zero, self._schedule.passes, "took")
             if len(many) > MANY:
                 self._look()
         else:
@@ -300,6 +318,10 @@ class TapedBoundary(Boundary):
     """Of ids and randomness."""
     session_id: str = attrs.field(default="", init=False)
     run: int = attrs.field(default=0, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for most in ("received", "told", "took"):  # asked for hundreds of times in a second: a step less
+            setattr(self, most, getattr(self.tape, most))
 
     def _begin(self, kind: Outside, name: str, about: object) -> int:
         number = self.tape.number()
@@ -451,24 +473,10 @@ class TapedBoundary(Boundary):
     def ended(self, state: str, reason: str) -> None:
         self.tape.put(Kind.END, state, reason)
 
-    # --- its client
-
-    def received(self, element: object) -> None:
-        if isinstance(element, InputAudio):
-            self.tape.sound(element.data)
-            return
-        if isinstance(element, ControlToken) and element.name == "authorization":
-            element = ControlToken(element.name, SECRET)
-        self.tape.put_value(Kind.IN, element)
+    # --- its client; what comes most often is the tape's own
 
     def input_ended(self) -> None:
         self.tape.put(Kind.END_OF_INPUT)
-
-    def told(self, element: object) -> None:
-        self.tape.told(element)
-
-    def took(self) -> None:
-        self.tape.took()
 
     def took_back(self, response_id: str, turn_id: str) -> None:
         self.tape.put(Kind.CUT, response_id, turn_id)
@@ -583,7 +591,7 @@ class _WatchedDuplex:
 
     def send(self, frame: str) -> None:
         for each in self._outgoing.add(frame):
-            self._call.tape.put(Kind.SENT, self._call.number, each)
+            self._call.tape.sent(self._call.number, each)
         self._duplex.send(frame)
 
     async def receive(self) -> str | bytes:
@@ -601,4 +609,4 @@ class _WatchedDuplex:
     def over(self) -> None:
         """Nothing more is sent."""
         for each in self._outgoing.end():
-            self._call.tape.put(Kind.SENT, self._call.number, each)
+            self._call.tape.sent(self._call.number, each)

@@ -5,6 +5,7 @@ Trio has no public names for this. The private ones stand here and nowhere else,
 
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, TypeVar, TypeVarTuple
 from zlib import crc32
 
@@ -23,9 +24,11 @@ PRIVATE_NAMES = (
     "trio._core._run.Task._next_send",
     "trio._core._run.GLOBAL_RUN_CONTEXT",
     "trio._core._run.Runner.waiting_for_idle",
+    "trio._core._run.SystemClock.offset",
 )
 """The source of chance of Trio's scheduler; whether what is ready is put in the order of its age before it is shuffled; that age; what
-a task that is ready gets from what it waited for; the run that is going on; who waits in it for everybody else to wait."""
+a task that is ready gets from what it waited for; the run that is going on; who waits in it for everybody else to wait; what a real
+clock is ahead of `time.perf_counter`."""
 
 
 class Schedule:
@@ -108,6 +111,15 @@ def current_schedule() -> Schedule | None:
     """What counts this run's passes; it stays the same all through a run. None where nobody counts them."""
     chance = _scheduler()._r
     return chance if isinstance(chance, Schedule) else None
+
+
+def bare_clock() -> tuple[Callable[[], float], float]:
+    """What tells this run's time, in seconds, and how many of them `trio.current_time` is ahead of it: who has to know the time hundreds
+    of times in a second asks a real clock without what is around it."""
+    clock: Any = trio.lowlevel.current_clock()
+    if type(clock) is _scheduler().SystemClock:
+        return perf_counter, clock.offset
+    return clock.current_time, 0.0
 
 
 @contextmanager

@@ -62,7 +62,11 @@ async def test_a_value_that_cannot_be_kept_ends_the_tape_where_it_stands(caplog:
     await trio.lowlevel.checkpoint()
 
 
-@pytest.mark.parametrize("end", [Tape.flush, Tape.finish, lambda tape: tape.put(Kind.VANISHED)])
+def put_another(tape: Tape) -> None:
+    tape.put(Kind.VANISHED)
+
+
+@pytest.mark.parametrize("end", [Tape.flush, Tape.finish, put_another])
 async def test_speech_that_cannot_be_kept_ends_the_tape_too(
     end: Callable[[Tape], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,17 +99,19 @@ async def test_words_are_taken_out_of_speech() -> None:
 
 
 QUICK: list[tuple[str, Callable[[Tape], None], Kind, tuple[Any, ...]]] = [
-    ("sound", lambda tape: tape.sound(b"\x01\x02"), Kind.IN, (b"\x01\x02",)),
-    ("no sound", lambda tape: tape.sound(b""), Kind.IN, (b"",)),
+    ("sound", lambda tape: tape.received(InputAudio(b"\x01\x02")), Kind.IN, (b"\x01\x02",)),
+    ("no sound", lambda tape: tape.received(InputAudio(b"")), Kind.IN, (b"",)),
     ("a frame", lambda tape: tape.frame(3, "é" * BULK_TEXT), Kind.ITEM, (3, "é" * BULK_TEXT)),
     ("a short frame", lambda tape: tape.frame(3, "{}"), Kind.ITEM, (3, "{}")),
     ("half a character", lambda tape: tape.frame(3, "\ud800" * BULK_TEXT), Kind.ITEM, (3, "\ud800" * BULK_TEXT)),
     ("a longer frame", lambda tape: tape.frame(3, "a" * MAX_QUICK), Kind.ITEM, (3, "a" * MAX_QUICK)),
     ("too long a frame", lambda tape: tape.frame(3, "a" * (MAX_QUICK + 1)), Kind.ITEM, (3, "a" * (MAX_QUICK + 1))),
-    ("much sound", lambda tape: tape.sound(bytes(MAX_QUICK + 1)), Kind.IN, (bytes(MAX_QUICK + 1),)),
+    ("much sound", lambda tape: tape.received(InputAudio(bytes(MAX_QUICK + 1))), Kind.IN, (bytes(MAX_QUICK + 1),)),
     ("speech", lambda tape: tape.told(SAID), Kind.OUT, (shown(SAID),)),
     ("plain speech", lambda tape: tape.told(PLAIN), Kind.OUT, (shown(PLAIN),)),
     ("an element that is taken", lambda tape: tape.took(), Kind.TOOK, ()),
+    ("a run of sound", lambda tape: tape.sent(3, ["{", 2, 2000, 7]), Kind.SENT, (3, ["{", 2, 2000, 7])),
+    ("a frame that is sent", lambda tape: tape.sent(3, "{}"), Kind.SENT, (3, "{}")),
     ("any", lambda tape: tape.put(Kind.BEGAN, 1, "chat", "x", None), Kind.BEGAN, (1, "chat", "x", None)),
 ]
 
