@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import attrs
@@ -21,6 +21,8 @@ PACKAGES = ("engine", "providers", "agents")
 """Whose classes may be read."""
 MOST_CAUSES = 4
 """Exceptions that led to one are kept so far."""
+MOST_KINDS = 1024
+"""Classes of which it is known how to make plain data of them."""
 _LEAST, _MOST = -(2**63), 2**64 - 1
 """The integers that MessagePack has; JSON has others, and models write them."""
 
@@ -35,31 +37,68 @@ def plain(value: object) -> Any:
     Raises whatever looking into a value raises, and RecursionError for one that has no end.
     """
     kind = type(value)
-    if value is None or kind in (bool, float, str, bytes):
-        return value
-    if kind is int:
-        number = cast("int", value)
-        return number if _LEAST <= number <= _MOST else {"$": "int", "of": hex(number)}
-    if kind is list:
-        return [plain(each) for each in cast("list[object]", value)]
-    if kind is tuple:
-        return {"$": "()", "of": [plain(each) for each in cast("tuple[object, ...]", value)]}
-    if isinstance(value, Enum):
-        return {"$": _name(kind), "of": plain(value.value)}
-    if isinstance(value, Mapping):
-        return _plain_map(cast("Mapping[object, object]", value))
-    if isinstance(value, datetime | date):
-        return {"$": "datetime" if isinstance(value, datetime) else "date", "of": value.isoformat()}
-    if isinstance(value, set | frozenset):
-        return {"$": "frozenset", "of": sorted((plain(each) for each in cast("frozenset[object]", value)), key=repr)}
-    if isinstance(value, BaseException):
-        return _plain_exception(value, MOST_CAUSES)
+    return value if kind in _PLAIN else _way_of(kind)(value)
+
+
+_PLAIN = frozenset({bool, float, str, bytes, type(None)})
+
+
+@lru_cache(MOST_KINDS)
+def _way_of(kind: type[Any]) -> Callable[[Any], Any]:
+    """What makes plain data of the values of a class."""
+    name = _name(kind)
+    if issubclass(kind, Enum):
+        return lambda value: {"$": name, "of": plain(value.value)}
+    for base, way in _WAYS:
+        if kind is base or (issubclass(kind, base) and base not in _EXACTLY):
+            return way
     if attrs.has(kind):
-        fields = {name: plain(getattr(value, name)) for name, _ in _fields(kind)}
-        return {"$": _name(kind), "of": fields}
-    if isinstance(value, BaseModel):
-        return {"$": _name(kind), "of": _plain_model(value)}
-    return _plain_other(value)
+        fields = [field for field, _ in _fields(kind)]
+        return lambda value: {"$": name, "of": {field: plain(getattr(value, field)) for field in fields}}
+    if issubclass(kind, BaseModel):
+        return lambda value: {"$": name, "of": _plain_model(value)}
+    return _plain_other
+
+
+def _plain_int(number: int) -> Any:
+    return number if _LEAST <= number <= _MOST else {"$": "int", "of": hex(number)}
+
+
+def _plain_list(value: list[object]) -> Any:
+    return [plain(each) for each in value]
+
+
+def _plain_tuple(value: tuple[object, ...]) -> Any:
+    return {"$": "()", "of": [plain(each) for each in value]}
+
+
+def _plain_set(value: frozenset[object]) -> Any:
+    return {"$": "frozenset", "of": sorted((plain(each) for each in value), key=repr)}
+
+
+def _plain_map(value: Mapping[Any, Any]) -> Any:
+    if "$" in value or not {type(key) for key in value} <= _TEXT:
+        return {"$": "{}", "of": [[plain(key), plain(each)] for key, each in value.items()]}
+    return {key: plain(each) for key, each in value.items()}
+
+
+_TEXT = frozenset({str})
+
+
+def _plain_time(value: date) -> Any:
+    return {"$": "datetime" if isinstance(value, datetime) else "date", "of": value.isoformat()}
+
+
+def _plain_error(value: BaseException) -> Any:
+    return _plain_exception(value, MOST_CAUSES)
+
+
+_WAYS: Sequence[tuple[type, Callable[[Any], Any]]] = (
+    (int, _plain_int), (list, _plain_list), (tuple, _plain_tuple), (Mapping, _plain_map), (date, _plain_time), (set, _plain_set),
+    (frozenset, _plain_set), (BaseException, _plain_error),
+)  # fmt: skip
+_EXACTLY = frozenset({int, list, tuple})
+"""What is only like one of these is something else."""
 
 
 def _plain_other(value: object) -> Any:
@@ -77,12 +116,6 @@ def _plain_other(value: object) -> Any:
     if isinstance(value, Sequence):
         return [plain(each) for each in cast("Sequence[object]", value)]
     return None
-
-
-def _plain_map(value: Mapping[Any, Any]) -> Any:
-    if "$" in value or not all(type(key) is str for key in value):
-        return {"$": "{}", "of": [[plain(key), plain(each)] for key, each in value.items()]}
-    return {key: plain(each) for key, each in value.items()}
 
 
 def _plain_model(model: BaseModel) -> dict[str, Any]:

@@ -156,8 +156,12 @@ class Packer:
         self._pack_many()
         before = self.bulk.tell()
         try:
-            short = [self._short(field) if type(field) in _MAY_BE_LONG else field for field in fields]
-            packed = self._packer.pack([at, step, kind.value, *short])  # an enum's members are no plain texts
+            record = [at, step, kind.value, *fields]  # an enum's members are no plain texts
+            packed = self._packer.pack(record)
+            if len(packed) >= BULK_BYTES:  # there may be something long in it
+                packed = self._packer.pack(
+                    [self._short(each) if type(each) in _MAY_BE_LONG else each for each in record]
+                )
             if len(self._records) + len(packed) > MAX_RECORDS or self.bulk.tell() > MAX_CHUNK - MAX_RECORDS:
                 raise ValueError("a record is larger than a chunk may be")
         except Exception:

@@ -28,21 +28,20 @@ class Outgoing:
     _opening: str = attrs.field(default="\0", init=False)
     """How a frame of sound begins, as far as they are all alike."""
     _beginning: str = attrs.field(default="", init=False)
-    _frames: int = attrs.field(default=0, init=False)
+    _ends: list[str] = attrs.field(factory=list[str], init=False)
     _length: int = attrs.field(default=0, init=False)
-    _checksum: int = attrs.field(default=1, init=False)
 
     def add(self, frame: str) -> tuple[Any, ...]:
         """A frame is sent. Gives what is to be kept by now, as plain data, in its order."""
         length = len(frame)
         if length <= LONGEST_FRAME or not (frame.startswith(self._opening) or self._is_another(frame)):
-            return (*self.end(), frame) if self._frames else (frame,)
-        if not self._frames:
+            return (*self.end(), frame) if self._ends else (frame,)
+        ends = self._ends
+        if not ends:
             self._beginning = frame[:_BEGINNING]
-        self._frames += 1
+        ends.append(frame[-_END:])
         self._length += length
-        self._checksum = adler32(frame[-_END:].encode("utf-8", "surrogatepass"), self._checksum)
-        return self.end() if self._frames >= RUN else ()
+        return self.end() if len(ends) >= RUN else ()
 
     def _is_another(self, frame: str) -> bool:
         """It is sound that begins as none did before."""
@@ -54,10 +53,11 @@ class Outgoing:
     def end(self) -> tuple[Any, ...]:
         """No frame follows. Gives the run that is under way, if there is one: how it begins, its frames, their characters in all, and
         the checksum."""
-        if not self._frames:
+        if not self._ends:
             return ()
-        run = [self._beginning, self._frames, self._length, self._checksum]
-        self._beginning, self._frames, self._length, self._checksum = "", 0, 0, 1
+        ends = "".join(self._ends).encode("utf-8", "surrogatepass")
+        run = [self._beginning, len(self._ends), self._length, adler32(ends)]
+        self._ends, self._length = [], 0
         return (run,)
 
 

@@ -590,8 +590,8 @@ class _WatchedDuplex:
     _outgoing: Outgoing = attrs.field(factory=Outgoing, init=False)
 
     def send(self, frame: str) -> None:
-        for each in self._outgoing.add(frame):
-            self._call.tape.sent(self._call.number, each)
+        if kept := self._outgoing.add(frame):
+            self._keep(kept)
         self._duplex.send(frame)
 
     async def receive(self) -> str | bytes:
@@ -608,5 +608,8 @@ class _WatchedDuplex:
 
     def over(self) -> None:
         """Nothing more is sent."""
-        for each in self._outgoing.end():
+        self._keep(self._outgoing.end())
+
+    def _keep(self, kept: tuple[Any, ...]) -> None:
+        for each in kept:
             self._call.tape.sent(self._call.number, each)
