@@ -7,13 +7,13 @@
 
 A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that kind. The first
 one is the head. Long bytes and texts stand in the bulk of the same chunk, and their place and length in the record. Most of what
-passes is of a few kinds, whose records stand one behind the other in a list that begins with null; their bulk is two numbers there. A
-file that ends in the middle of a chunk, as after a crash or a cut, is read up to there.
+passes stands one behind the other in lists that begin with null; sound of the client, and frames of a connection, are two numbers
+there, their place and their length. A file that ends in the middle of a chunk, as after a crash or a cut, is read up to there.
 """
 
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from io import BytesIO
 from pathlib import Path
@@ -52,7 +52,6 @@ LEVEL = 1
 _HEAD = struct.Struct("<III")
 _PLACE = struct.Struct("<II")
 _BYTES, _TEXT = 1, 2
-_MAY_BE_LONG = frozenset({bytes, str, dict})
 
 
 class Kind(StrEnum):
@@ -110,8 +109,9 @@ _SHAPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FULL: (str,),
 }  # fmt: skip
 """The fields of each, as whoever reads them takes for granted."""
-_WIDTHS: Mapping[Kind, int] = {Kind.IN: 2, Kind.ITEM: 3, Kind.SENT: 2, Kind.OUT: 1, Kind.TOOK: 0}
-"""Those of which many may stand in one list, and how many fields each has there. Sound and frames are places in the bulk."""
+_WIDTHS: Mapping[str, int] = {**{kind.value: len(shape) for kind, shape in _SHAPES.items()}, "sound": 2, "frame": 3}
+"""How many fields each has in a list of many: an `IN` of sound and an `ITEM` of a connection have names of their own there, and say where
+they stand in the bulk and how long they are."""
 
 
 @attrs.frozen
@@ -134,15 +134,19 @@ class Packer:
             strict_types=True, autoreset=True, use_bin_type=True, unicode_errors="surrogatepass"
         )
         self.many: list[Any] = [None]
-        """Records that are packed together, as they will stand in one list: what is added here has to be of the kinds for that."""
+        """Records that are packed together, as they will stand in one list."""
+        self.raw: list[tuple[int, int, Callable[[Any], Any]]] = []
+        """Which of these are not plain data yet: where their record begins in that list, where they stand, what makes plain data of
+        them."""
         self.bulk = BytesIO()
-        """What those say they have in here has to be written as well, where it stands. Both stay the same objects, and this one its
+        """What those say they have in here has to be written as well, where it stands. All three stay the same objects, and this one its
         memory: growing it would cost more than what is written."""
         self._records = bytearray()
 
     @property
     def waiting(self) -> int:
-        """Bytes that no chunk has taken yet. Raises TypeError: of the many one is not as it should be; they are lost."""
+        """Bytes that no chunk has taken yet. Raises whatever making plain data of one of the many raises, which stand in it up to there,
+        or TypeError: one is no plain data, and they are lost."""
         self._pack_many()
         return len(self._records) + self.bulk.tell()
 
@@ -159,9 +163,7 @@ class Packer:
             record = [at, step, kind.value, *fields]  # an enum's members are no plain texts
             packed = self._packer.pack(record)
             if len(packed) >= BULK_BYTES:  # there may be something long in it
-                packed = self._packer.pack(
-                    [self._short(each) if type(each) in _MAY_BE_LONG else each for each in record]
-                )
+                packed = self._packer.pack([self._short(each) for each in record])
             if len(self._records) + len(packed) > MAX_RECORDS or self.bulk.tell() > MAX_CHUNK - MAX_RECORDS:
                 raise ValueError("a record is larger than a chunk may be")
         except Exception:
@@ -171,18 +173,26 @@ class Packer:
 
     def _pack_many(self) -> None:
         if len(self.many) > 1:
-            many = self.many.copy()
+            many, raw = self.many.copy(), self.raw.copy()
             del self.many[1:]
+            self.raw.clear()
+            for start, place, keep in raw:
+                try:
+                    many[place] = self._short(keep(many[place]))
+                except Exception:
+                    self._records += self._packer.pack(many[:start])
+                    raise
             self._records += self._packer.pack(many)
 
     def _short(self, field: Any) -> Any:
         """With what is long in the bulk; deeper than a map's values nothing is that long."""
-        if isinstance(field, bytes):
+        if type(field) is bytes:
             return self._place(_BYTES, field) if len(field) >= BULK_BYTES else field
-        if isinstance(field, str):
+        if type(field) is str:
             return self._place(_TEXT, field.encode("utf-8", "surrogatepass")) if len(field) >= BULK_TEXT else field
-        short, fields = self._short, cast("dict[str, object]", field)
-        return {key: short(each) if type(each) in _MAY_BE_LONG else each for key, each in fields.items()}
+        if type(field) is dict:
+            return {key: self._short(each) for key, each in cast("dict[str, object]", field).items()}
+        return field
 
     def _place(self, code: int, data: bytes) -> msgpack.ExtType:
         place = _PLACE.pack(self.bulk.tell(), self.bulk.write(data))
@@ -296,15 +306,12 @@ def records_of(data: bytes, bulk: bytes) -> list[Record]:
         end = 1
         while end < len(values):
             at, step, kind = values[end : end + 3]
-            start, end = end + 3, end + 3 + _WIDTHS[Kind(kind)]
+            start, end = end + 3, end + 3 + _WIDTHS[kind]
             fields = values[start:end]
-            match kind:
-                case Kind.IN:
-                    fields = [found(_BYTES, *fields)]
-                case Kind.ITEM:
-                    fields = [fields[0], found(_TEXT, *fields[1:])]
-                case _:
-                    pass
+            if kind == "sound":
+                kind, fields = Kind.IN, [found(_BYTES, *fields)]
+            elif kind == "frame":
+                kind, fields = Kind.ITEM, [fields[0], found(_TEXT, *fields[1:])]
             yield _record(at, step, kind, *fields)
 
     unpacker = msgpack.Unpacker(

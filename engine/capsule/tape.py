@@ -28,7 +28,7 @@ from engine.capsule.codec import plain
 from engine.capsule.file import MANY, MANY_BYTES, MAX_QUICK, Kind, Packer
 from engine.capsule.outgoing import Outgoing
 from engine.capsule.redaction import Redaction
-from engine.elements import ControlToken, InputAudio, OutCommand, OutSpeech, SpeechItem
+from engine.elements import ControlToken, Image, InputAudio, OutCommand, OutSpeech, SpeechItem
 from engine.interfaces import Environment
 from engine.testing.schedule import Schedule, bare_clock, current_schedule, schedule_facts
 
@@ -85,6 +85,7 @@ class Tape:
     _schedule: "Schedule | _Uncounted" = attrs.field(factory=lambda: current_schedule() or _Uncounted(), init=False)
     _packer: Packer = attrs.field(factory=Packer, init=False)
     _many: list[Any] = attrs.field(init=False)
+    _raw: list[tuple[int, int, Callable[[Any], Any]]] = attrs.field(init=False)
     _bulk: BytesIO = attrs.field(init=False)
     _is_quick: bool = attrs.field(init=False)
     """What passes most often is kept as it is."""
@@ -96,7 +97,7 @@ class Tape:
     def __attrs_post_init__(self) -> None:
         self._now, offset = bare_clock()
         self._zero = self.began - offset
-        self._many, self._bulk = self._packer.many, self._packer.bulk
+        self._many, self._raw, self._bulk = self._packer.many, self._packer.raw, self._packer.bulk
         self._is_quick = self.redaction is None
 
     def put(self, kind: Kind, *fields: Any) -> None:
@@ -123,6 +124,18 @@ class Tape:
         else:
             self.put(kind, *kept)
 
+    def _put_later(self, keep: Callable[[Any], Any], kind: Kind, *fields: Any) -> None:
+        """As `put_value`, for a last field that nobody changes: plain data is made of it with that of others."""
+        if self._is_quick:
+            many = self._many
+            start = len(many)
+            many += (self._now() - self._zero, self._schedule.passes, kind.value, *fields)
+            self._raw.append((start, len(many) - 1, keep))
+            if len(many) > MANY:
+                self._look()
+        else:
+            self.put_value(kind, *fields, keep=keep)
+
     # What passes hundreds of times in a second. Nothing is called here that need not be: most of what it costs is that other sessions,
     # and other processes, have driven out of the processor's caches whatever is touched. Sound is copied at once; were it kept as it
     # is, whatever is made next would be made in memory that nobody used before.
@@ -131,22 +144,24 @@ class Tape:
         """Keep what the client has sent."""
         if self._is_quick and type(element) is InputAudio and len(element.data) <= MAX_QUICK:
             many, bulk, data = self._many, self._bulk, element.data
-            many += (self._now() - self._zero, self._schedule.passes, "in", bulk.tell(), len(data))
+            many += (self._now() - self._zero, self._schedule.passes, "sound", bulk.tell(), len(data))
             bulk.write(data)
             if len(many) > MANY or bulk.tell() > MANY_BYTES:
                 self._look()
         elif isinstance(element, InputAudio):
             self.put(Kind.IN, element.data)
-        elif isinstance(element, ControlToken) and element.name == "authorization":
-            self.put_value(Kind.IN, ControlToken(element.name, SECRET))
-        else:
+        elif isinstance(element, Image):
             self.put_value(Kind.IN, element)
+        elif isinstance(element, ControlToken) and element.name == "authorization":
+            self._put_later(plain, Kind.IN, ControlToken(element.name, SECRET))
+        else:
+            self._put_later(plain, Kind.IN, element)
 
     def frame(self, number: int, frame: str) -> None:
         """Keep what a connection gave."""
         if self._is_quick and len(frame) <= MAX_QUICK:
             many, bulk, data = self._many, self._bulk, frame.encode("utf-8", "surrogatepass")
-            many += (self._now() - self._zero, self._schedule.passes, "item", number, bulk.tell(), len(data))
+            many += (self._now() - self._zero, self._schedule.passes, "frame", number, bulk.tell(), len(data))
             bulk.write(data)
             if len(many) > MANY or bulk.tell() > MANY_BYTES:
                 self._look()
@@ -171,7 +186,11 @@ class Tape:
             if len(many) > MANY:
                 self._look()
         else:
-            self.put_value(Kind.OUT, element, keep=shown)
+            self._put_later(shown, Kind.OUT, element)
+
+    def note(self, what: str, values: Mapping[str, Any]) -> None:
+        """Keep a note; nobody changes the values any more."""
+        self._put_later(plain, Kind.NOTE, str(what), values)
 
     def took(self) -> None:
         """The door took the oldest element to send it."""
@@ -198,10 +217,10 @@ class Tape:
         try:
             return self._packer.waiting
         except Exception as exc:  # the fence, as above
-            self._fail(Kind.OUT, exc)
+            self._fail("any", exc)
             return 0
 
-    def _fail(self, kind: Kind, error: Exception) -> None:
+    def _fail(self, kind: str, error: Exception) -> None:
         if not self._is_over:
             logger.error("a record of kind %s could not be kept: %s", kind, type(error).__name__)
             self._end("something could not be kept")
@@ -320,7 +339,7 @@ class TapedBoundary(Boundary):
     run: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
-        for most in ("received", "told", "took"):  # asked for hundreds of times in a second: a step less
+        for most in ("received", "told", "took", "note"):  # asked for hundreds of times in a second: a step less
             setattr(self, most, getattr(self.tape, most))
 
     def _begin(self, kind: Outside, name: str, about: object) -> int:
@@ -448,9 +467,6 @@ class TapedBoundary(Boundary):
             raise
         self.tape.put_value(Kind.DONE, number, known)
         return known
-
-    def note(self, what: str, values: Mapping[str, Any]) -> None:
-        self.tape.put_value(Kind.NOTE, str(what), values)
 
     # --- the session as a whole
 

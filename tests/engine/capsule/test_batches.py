@@ -62,6 +62,29 @@ async def test_a_value_that_cannot_be_kept_ends_the_tape_where_it_stands(caplog:
     await trio.lowlevel.checkpoint()
 
 
+class Unreadable(dict[str, Any]):
+    def items(self) -> Any:
+        raise OSError("gone")
+
+
+@pytest.mark.parametrize("end", [Tape.flush, Tape.finish])
+async def test_a_note_that_cannot_be_kept_ends_the_tape_where_it_stands(
+    end: Callable[[Tape], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    tape = Tape(trio.current_time(), 1 << 20)
+    tape.took()
+    tape.note("began", {"id": "1"})
+    tape.note("began", Unreadable(a=1))
+    tape.took()
+    end(tape)
+    tape.finish()
+    assert kept(tape) == [
+        (Kind.TOOK, ()), (Kind.NOTE, ("began", {"id": "1"})), (Kind.FULL, ("something could not be kept",)),
+    ]  # fmt: skip
+    assert "a record of kind any could not be kept: OSError" in caplog.text
+    await trio.lowlevel.checkpoint()
+
+
 def put_another(tape: Tape) -> None:
     tape.put(Kind.VANISHED)
 
