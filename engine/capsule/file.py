@@ -7,8 +7,9 @@
 
 A record is a list: seconds since the beginning, the pass of Trio's loop it was made in, its kind, and fields of that kind. The first
 one is the head. Long bytes and texts stand in the bulk of the same chunk, and their place and length in the record. Most of what
-passes stands one behind the other in lists that begin with null; sound of the client, and frames of a connection, are two numbers
-there, their place and their length. A file that ends in the middle of a chunk, as after a crash or a cut, is read up to there.
+passes stands one behind the other in lists that begin with null; sound of the client, frames of a connection and speech of a model
+are two numbers there, their place and their length. A file that ends in the middle of a chunk, as after a crash or a cut, is read up
+to there.
 """
 
 import struct
@@ -109,9 +110,17 @@ _SHAPES: Mapping[Kind, tuple[type, ...]] = {
     Kind.FULL: (str,),
 }  # fmt: skip
 """The fields of each, as whoever reads them takes for granted."""
-_WIDTHS: Mapping[str, int] = {**{kind.value: len(shape) for kind, shape in _SHAPES.items()}, "sound": 2, "frame": 3}
-"""How many fields each has in a list of many: an `IN` of sound and an `ITEM` of a connection have names of their own there, and say where
-they stand in the bulk and how long they are."""
+_WIDTHS: Mapping[str, int] = {
+    **{kind.value: len(shape) for kind, shape in _SHAPES.items()},
+    "sound": 2,
+    "frame": 3,
+    "speech": 8,
+}
+"""How many fields each has in a list of many: an `IN` of sound, and an `ITEM` that is a connection's frame or a model's speech, have names
+of their own there, and say where they stand in the bulk and how long they are."""
+_BARE: Mapping[str, Any] = {"visemes": {"$": "()", "of": []}, "blend_shape_weights": {"$": "()", "of": []}}
+"""What such speech has none of."""
+_SPEECH = "sample_rate", "response_id", "provider", "is_last", "text"
 
 
 @attrs.frozen
@@ -313,6 +322,9 @@ def records_of(data: bytes, bulk: bytes) -> list[Record]:
                 kind, fields = Kind.IN, [found(_BYTES, *fields)]
             elif kind == "frame":
                 kind, fields = Kind.ITEM, [fields[0], found(_TEXT, *fields[1:])]
+            elif kind == "speech":
+                of = {**dict(zip(_SPEECH, fields[3:], strict=True)), "data": found(_BYTES, *fields[1:3])}
+                kind, fields = Kind.ITEM, [fields[0], {"$": "engine.elements:SpeechItem", "of": {**of, **_BARE}}]
             yield _record(at, step, kind, *fields)
 
     unpacker = msgpack.Unpacker(

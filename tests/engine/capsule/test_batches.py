@@ -12,8 +12,8 @@ from trio.testing import MockClock
 from engine.capsule.codec import plain
 from engine.capsule.file import BULK_TEXT, MANY, MANY_BYTES, MAX_QUICK, Kind, Packer, Record, records_of
 from engine.capsule.redaction import Redaction
-from engine.capsule.tape import Tape, TapedBoundary, shown, speech
-from engine.elements import InputAudio, OutSpeech, SpeechItem
+from engine.capsule.tape import Tape, TapedBoundary, shown
+from engine.elements import InputAudio, OutSpeech, SpeechItem, Token
 
 SAID = OutSpeech(b"\x01\x02" * 480, 24000, "turn-1", "r-1", text="Yes.", visemes=({"at": 0.5},))
 PLAIN = OutSpeech(b"\x01\x02" * 480, 24000, "turn-1", "r-1", text="Yes.")
@@ -21,6 +21,7 @@ ITEMS = [
     SpeechItem(b"\x01\x02" * 480, 24000, "r-1", provider="P", text="Yes."),
     SpeechItem(b"", 16000, "r-1", is_last=True),
     SpeechItem(b"\x01\x02", 24000, "r-1", visemes=({"at": 0.5},), blend_shape_weights=({"jaw": 1.0}, {"jaw": 0.5})),
+    SpeechItem(b"\x01\x02", 24000, "r-1", blend_shape_weights=({"jaw": 1.0},)),
 ]
 
 
@@ -30,11 +31,6 @@ def records(tape: Tape) -> list[Record]:
 
 def kept(tape: Tape) -> list[tuple[Kind, Any]]:
     return [(record.kind, record.fields) for record in records(tape)]
-
-
-@pytest.mark.parametrize("item", ITEMS)
-def test_speech_is_kept_as_any_value_is(item: SpeechItem) -> None:
-    assert speech(item) == plain(item)
 
 
 async def test_each_record_has_the_time_at_which_it_was_put(autojump_clock: MockClock) -> None:
@@ -109,7 +105,7 @@ async def test_words_are_taken_out_of_speech() -> None:
     boundary.received(InputAudio(b"\x01\x02" * 480))
     boundary.told(SAID)
     boundary.told(attrs.evolve(SAID, visemes=(), text="No."))
-    tape.put_value(Kind.ITEM, 1, ITEMS[0], keep=speech)
+    tape.item(1, ITEMS[0])
     tape.frame(2, json.dumps({"type": "x", "transcript": "Hello. " * 200}))
     tape.finish()
     (_, (heard,)), (_, (said,)), (_, (told,)), (_, (_, item)), (_, (_, frame)) = kept(tape)
@@ -132,6 +128,11 @@ QUICK: list[tuple[str, Callable[[Tape], None], Kind, tuple[Any, ...]]] = [
     ("much sound", lambda tape: tape.received(InputAudio(bytes(MAX_QUICK + 1))), Kind.IN, (bytes(MAX_QUICK + 1),)),
     ("speech", lambda tape: tape.told(SAID), Kind.OUT, (shown(SAID),)),
     ("plain speech", lambda tape: tape.told(PLAIN), Kind.OUT, (shown(PLAIN),)),
+    ("a model's speech", lambda tape: tape.item(4, ITEMS[0]), Kind.ITEM, (4, plain(ITEMS[0]))),
+    ("the end of it", lambda tape: tape.item(4, ITEMS[1]), Kind.ITEM, (4, plain(ITEMS[1]))),
+    ("speech with a face", lambda tape: tape.item(4, ITEMS[2]), Kind.ITEM, (4, plain(ITEMS[2]))),
+    ("speech with weights", lambda tape: tape.item(4, ITEMS[3]), Kind.ITEM, (4, plain(ITEMS[3]))),
+    ("a model's word", lambda tape: tape.item(4, Token("Hi", "r-1")), Kind.ITEM, (4, plain(Token("Hi", "r-1")))),
     ("an element that is taken", lambda tape: tape.took(), Kind.TOOK, ()),
     ("a run of sound", lambda tape: tape.sent(3, ["{", 2, 2000, 7]), Kind.SENT, (3, ["{", 2, 2000, 7])),
     ("a frame that is sent", lambda tape: tape.sent(3, "{}"), Kind.SENT, (3, "{}")),

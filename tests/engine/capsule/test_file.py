@@ -116,7 +116,9 @@ PLAIN: st.SearchStrategy[Any] = st.recursive(
 
 MANY: st.SearchStrategy[Any] = st.lists(
     st.tuples(
-        st.floats(0, 9), st.just(0), st.sampled_from(["in", "item", "out", "took", "sound", "frame", "opened"])
+        st.floats(0, 9),
+        st.just(0),
+        st.sampled_from(["in", "item", "out", "took", "sound", "frame", "speech", "opened"]),
     ).flatmap(lambda each: st.lists(PLAIN, max_size=3).map(lambda fields: [*each, *fields])),
     max_size=3,
 ).map(lambda records: sum(records, [None]))
@@ -203,6 +205,8 @@ DAMAGED = {
     "less than no sound": forged(msgpack.packb([None, 1.0, 0, "sound", 1, -1]), b"x"),
     "sound at a place that is none": forged(msgpack.packb([None, 1.0, 0, "sound", "0", 1]), b"x"),
     "a frame that is none": forged(msgpack.packb([None, 1.0, 0, "frame", 1, 0, 1]), b"\xff"),
+    "speech that is not there": forged(msgpack.packb([None, 1.0, 0, "speech", 1, 0, 9, 24000, "r", "", False, ""]), b"x"),
+    "speech with a field too few": forged(msgpack.packb([None, 1.0, 0, "speech", 1, 0, 1, 24000, "r", "", False]), b"x"),
     "a frame of nobody": forged(msgpack.packb([None, 1.0, 0, "frame", "x", 0, 1]), b"x"),
     "lists in lists without end": forged(b"\x94\xcb?\xf0\x00\x00\x00\x00\x00\x00\x00\xa5event" + b"\x91" * 100_000),
 }  # fmt: skip
