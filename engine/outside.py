@@ -7,6 +7,7 @@ again on what was kept of it.
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Any, ClassVar, Self, cast
 
 import attrs
@@ -203,9 +204,15 @@ def session_at(boundary: Boundary, name: str, make: Callable[[], RealtimeSession
         return _SessionFacts(found[0].makes_sentences, found[0].guards_text, found[0].properties)
 
     facts = boundary.know(Outside.MODEL, name, look)
-    known = {"makes_sentences": facts.makes_sentences, "guards_text": facts.guards_text}
-    kind: type[_SessionAtBoundary] = type("SessionAtBoundary", (_SessionAtBoundary,), known)
+    kind = _session_class(makes_sentences=facts.makes_sentences, guards_text=facts.guards_text)
     return kind(boundary, name, facts.properties, found[0] if found else None)
+
+
+@cache
+def _session_class(*, makes_sentences: bool, guards_text: bool) -> "type[_SessionAtBoundary]":
+    """One for all sessions of that sort: to the interpreter a class for each of them would be something new each time."""
+    known = {"makes_sentences": makes_sentences, "guards_text": guards_text}
+    return type("SessionAtBoundary", (_SessionAtBoundary,), known)
 
 
 class _SessionAtBoundary(RealtimeSession):
