@@ -7,7 +7,7 @@ again on what was kept of it.
 import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar, Self, cast
 
 import attrs
@@ -47,6 +47,8 @@ from engine.interfaces import (
 )
 
 NOTHING_OUTSIDE = "there is nothing outside"
+MOST_NAMES = 64
+"""Of parts whose class is kept: to the interpreter a class for each session would be something new each time."""
 
 
 # --- chat models ------------------------------------------------------------------------------------------------------
@@ -90,8 +92,12 @@ def recognizer_at(boundary: Boundary, name: str, make: Callable[[], Recognizer])
         return found[0].sample_rate
 
     rate = boundary.know(Outside.RECOGNITION, name, look)
-    kind: type[_RecognizerAtBoundary] = type("RecognizerAtBoundary", (_RecognizerAtBoundary,), {"name": name})
-    return kind(boundary, rate, found[0] if found else None)
+    return _recognizer_class(name)(boundary, rate, found[0] if found else None)
+
+
+@lru_cache(MOST_NAMES)
+def _recognizer_class(name: str) -> "type[_RecognizerAtBoundary]":
+    return type("RecognizerAtBoundary", (_RecognizerAtBoundary,), {"name": name})
 
 
 class _RecognizerAtBoundary(Recognizer):
@@ -155,8 +161,12 @@ def synthesizer_at(boundary: Boundary, name: str, make: Callable[[], Synthesizer
         return found[0].sample_rate
 
     rate = boundary.know(Outside.SYNTHESIS, name, look)
-    kind: type[_SynthesizerAtBoundary] = type("SynthesizerAtBoundary", (_SynthesizerAtBoundary,), {"name": name})
-    return kind(boundary, rate, found[0] if found else None)
+    return _synthesizer_class(name)(boundary, rate, found[0] if found else None)
+
+
+@lru_cache(MOST_NAMES)
+def _synthesizer_class(name: str) -> "type[_SynthesizerAtBoundary]":
+    return type("SynthesizerAtBoundary", (_SynthesizerAtBoundary,), {"name": name})
 
 
 class _SynthesizerAtBoundary(Synthesizer):
@@ -210,7 +220,7 @@ def session_at(boundary: Boundary, name: str, make: Callable[[], RealtimeSession
 
 @cache
 def _session_class(*, makes_sentences: bool, guards_text: bool) -> "type[_SessionAtBoundary]":
-    """One for all sessions of that sort: to the interpreter a class for each of them would be something new each time."""
+    """One for all sessions of that sort, as above."""
     known = {"makes_sentences": makes_sentences, "guards_text": guards_text}
     return type("SessionAtBoundary", (_SessionAtBoundary,), known)
 

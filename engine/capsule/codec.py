@@ -36,7 +36,7 @@ def plain(value: object) -> Any:
 
     Raises whatever looking into a value raises, and RecursionError for one that has no end.
     """
-    kind = type(value)
+    kind: Any = type(value)
     return value if kind in _PLAIN else _way_of(kind)(value)
 
 

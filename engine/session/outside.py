@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 import attrs
 
@@ -14,9 +14,6 @@ from engine.principal import Authenticator, Credential, Principal, ProjectAccess
 from engine.session.services import Services
 from engine.session.start import stored_owner
 from engine.store.contract import Store
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def services_at(boundary: Boundary, services: Services) -> Services:
@@ -33,19 +30,26 @@ def services_at(boundary: Boundary, services: Services) -> Services:
 
 def store_at(boundary: Boundary, store: Store) -> Store:
     """All operations of the contract pass, whichever it has: none can be forgotten, and none is written twice."""
-    operations = {
-        name: staticmethod(_passing(boundary, name, getattr(store, name))) for name in Store.__abstractmethods__
-    }
-    kind: type[Store] = type("StoreAtBoundary", (Store,), operations)
-    return kind()
+    return _StoreAtBoundary(boundary, store)
 
 
-def _passing(boundary: Boundary, name: str, operation: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    @wraps(operation)
-    async def passing(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await boundary.ask(Outside.STORE, name, partial(operation, *args, **kwargs))
+def _passing(name: str) -> Callable[..., Awaitable[Any]]:
+    @wraps(getattr(Store, name), updated=())  # what is abstract says so in its `__dict__`
+    async def passing(self: "_Passing", *args: Any, **kwargs: Any) -> Any:
+        return await self.boundary.ask(Outside.STORE, name, partial(getattr(self.store, name), *args, **kwargs))
 
     return passing
+
+
+@attrs.frozen(eq=False)
+class _Passing:
+    boundary: Boundary
+    store: Store
+
+
+_StoreAtBoundary: Callable[[Boundary, Store], Store] = type(
+    "StoreAtBoundary", (_Passing, Store), {name: _passing(name) for name in Store.__abstractmethods__}
+)
 
 
 @attrs.frozen
