@@ -155,7 +155,7 @@ class Packer:
     @property
     def waiting(self) -> int:
         """Bytes that no chunk has taken yet. Raises whatever making plain data of one of the many raises, which stand in it up to there,
-        or TypeError: one is no plain data, and they are lost."""
+        or TypeError or ValueError: one is no plain data, or they are larger than a chunk may be; they are lost."""
         self._pack_many()
         return len(self._records) + self.bulk.tell()
 
@@ -185,13 +185,18 @@ class Packer:
             many, raw = self.many.copy(), self.raw.copy()
             del self.many[1:]
             self.raw.clear()
+            before = self.bulk.tell()
             for start, place, keep in raw:
                 try:
                     many[place] = self._short(keep(many[place]))
                 except Exception:
                     self._records += self._packer.pack(many[:start])
                     raise
-            self._records += self._packer.pack(many)
+            packed = self._packer.pack(many)
+            if len(self._records) + len(packed) > MAX_RECORDS or self.bulk.tell() > MAX_CHUNK - MAX_RECORDS:
+                self.bulk.seek(before)
+                raise ValueError("many records are larger than a chunk may be")
+            self._records += packed
 
     def _short(self, field: Any) -> Any:
         """With what is long in the bulk; deeper than a map's values nothing is that long."""

@@ -81,6 +81,17 @@ async def test_a_note_that_cannot_be_kept_ends_the_tape_where_it_stands(
     await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.parametrize("value", [["x" * 1000] * 17_000, "x" * (50 << 20)])
+async def test_notes_that_are_too_large_end_the_tape(value: object, caplog: pytest.LogCaptureFixture) -> None:
+    tape = Tape(trio.current_time(), 1 << 30)
+    tape.put(Kind.VANISHED)
+    tape.note("began", {"id": value})
+    tape.finish()
+    assert kept(tape) == [(Kind.VANISHED, ()), (Kind.FULL, ("something could not be kept",))]
+    assert "could not be kept: ValueError" in caplog.text
+    await trio.lowlevel.checkpoint()
+
+
 def put_another(tape: Tape) -> None:
     tape.put(Kind.VANISHED)
 
