@@ -92,6 +92,13 @@ class Tally:
         return found
 
 
+def first_frame_at(number: int, monotonic: float, now: float) -> float:
+    """When on Trio's clock a client's first frame is due, in seconds: there are as long pauses between it and the others' in each run,
+    as a step that finds the processor's caches warm from another session's takes a good tenth less."""
+    grid = (monotonic // FRAME_SECONDS + 1 + number * SPREAD % 1.0) * FRAME_SECONDS
+    return now + grid - monotonic
+
+
 @attrs.define(eq=False)
 class Client:
     """One conversation."""
@@ -161,7 +168,7 @@ class Client:
     async def _speak(self) -> None:
         frames = [self._frame(level_frame(number, self.rate)) for number in range(LEVELS)]
         await self.ready.wait()
-        start = trio.current_time() + (self.number * SPREAD % 1.0) * FRAME_SECONDS
+        start = first_frame_at(self.number, monotonic_ns() / 1e9, trio.current_time())
         count = 0
         while not self.leaves:
             due = start + count * FRAME_SECONDS
